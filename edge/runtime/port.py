@@ -1,0 +1,81 @@
+"""The engine as the service layer sees it: where it listens, whether it is ready, and why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class EngineState(StrEnum):
+    """Life of an engine process."""
+
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What a started engine serves: fixed for its whole life.
+
+    `context_tokens` is per slot; `vocabulary_tokens` bounds token ids; `digest` is `sha256:` + 64 hex digits.
+    """
+
+    model_id: str
+    digest: str
+    architecture: str
+    slots: int
+    context_tokens: int
+    vocabulary_tokens: int
+    features: frozenset[str]
+    speculation: str = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """State of the engine now. `reason` is the last crash or start failure in words without content."""
+
+    state: EngineState
+    facts: EngineFacts | None = None
+    pid: int | None = None
+    restarts: int = 0
+    reason: str | None = None
+    retry_after_s: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConnection:
+    """How to reach the engine's own HTTP server: a Unix socket in a private folder, plus its per-start secret."""
+
+    base_url: str
+    socket_path: Path | None
+    headers: Mapping[str, str] = field(repr=False)
+
+
+class Engine(Protocol):
+    """A supervised engine process."""
+
+    @property
+    def status(self) -> EngineStatus:
+        """State now."""
+
+    def connection(self) -> EngineConnection:
+        """Where to send requests.
+
+        Raises:
+            NotReady: the engine does not serve now; `retry_after_s` says when to ask again.
+        """
+
+    def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
+        """Call `listener` after every change of state, in the event loop."""
+
+    async def start(self) -> None:
+        """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""
+
+    async def stop(self) -> None:
+        """End the process: SIGTERM, then SIGKILL after a grace. Safe to call twice."""

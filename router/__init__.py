@@ -1,0 +1,1 @@
+"""The policy router: classifies, decides, dispatches and accounts for each request."""

@@ -1,0 +1,34 @@
+"""What a scan concludes: class, kinds and places, never the values that were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shared.privacy import PrivacyClass
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """One finding: its kind (`card`, `iban`, …), where the text stands in the body, and the character span
+    `[start, end)` in that text as it was sent. The matched value is not kept."""
+
+    kind: str
+    position: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The conclusion over a whole body. `complete` is False when some part could not be scanned; the class is
+    then `unknown` and `cause` names why (a closed set: error, timeout, overflow, undecodable)."""
+
+    privacy_class: PrivacyClass
+    entities: tuple[Entity, ...]
+    complete: bool
+    cause: str | None = None
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that were found."""
+        return frozenset(entity.kind for entity in self.entities)

@@ -1,0 +1,262 @@
+"""The one exception tree of Isthmus: what went wrong, whose fault it is, and what a client is told.
+
+    IsthmusError
+    ├── ClientError            the request is at fault: 4xx, never retried, never opens a breaker
+    │   ├── InvalidRequest         400   ├── ContextLengthExceeded 400
+    │   ├── Unauthenticated        401   ├── Forbidden             403
+    │   ├── NotFound               404   ├── PayloadTooLarge       413
+    │   ├── UnsupportedMediaType   415   └── PolicyBlocked         403
+    ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
+    │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  └── Draining
+    ├── BackendError           a backend failed: 502 or 504
+    │   ├── BackendUnreachable  ├── BackendTimeout  ├── BackendStatus  └── StreamBroken
+    ├── TrustError             bytes that nobody vouched for, or that are not what they claim to be
+    │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  └── DigestMismatch
+    ├── StateUnavailable       the fleet's state store does not answer
+    └── SettingsError          the operator's configuration or machine is at fault
+
+Every error is picklable (it crosses Ray and multiprocessing boundaries) and holds no prompt text, key or
+matched value: `param` names the field at fault, never its value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+
+class IsthmusError(Exception):
+    """Base of all errors raised on purpose.
+
+    Class attributes give the HTTP `status`, the OpenAI error `type` and the default machine `code`.
+    """
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    default_code: ClassVar[str] = "internal_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code or self.default_code
+        self.retry_after_s = retry_after_s
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.message, dict(self.__dict__))
+
+
+def _rebuild(cls: type[IsthmusError], message: str, state: dict[str, Any]) -> IsthmusError:
+    error = cls.__new__(cls)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+class ClientError(IsthmusError):
+    """The request cannot be served as it is; the same request will fail again."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "invalid_request"
+
+
+class InvalidRequest(ClientError):
+    """A field is missing, malformed or out of range (400)."""
+
+
+class ContextLengthExceeded(ClientError):
+    """Prompt and output do not fit the context of any allowed backend (400); both numbers are stated."""
+
+    default_code = "context_length_exceeded"
+
+    @classmethod
+    def of(cls, *, needed_tokens: int, limit_tokens: int, param: str) -> Self:
+        """The error for a request of `needed_tokens` where `limit_tokens` is the most that fits."""
+        return cls(
+            f"This request needs {needed_tokens} tokens; the largest allowed context is {limit_tokens} tokens.",
+            param=param,
+        )
+
+
+class Unauthenticated(ClientError):
+    """No key, a malformed header, or an unknown key (401)."""
+
+    status = 401
+    type = "authentication_error"
+    default_code = "invalid_api_key"
+
+
+class Forbidden(ClientError):
+    """The key is known but lacks the scope (403)."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "insufficient_scope"
+
+
+class PolicyBlocked(ClientError):
+    """Policy refuses this content on every tier (403)."""
+
+    status = 403
+    type = "permission_error"
+    default_code = "blocked_by_policy"
+
+
+class NotFound(ClientError):
+    """No such route, model or adapter (404)."""
+
+    status = 404
+    default_code = "not_found"
+
+
+class PayloadTooLarge(ClientError):
+    """The body is over the byte limit (413)."""
+
+    status = 413
+    default_code = "payload_too_large"
+
+
+class UnsupportedMediaType(ClientError):
+    """Content type or encoding that is not JSON (415)."""
+
+    status = 415
+    default_code = "unsupported_media_type"
+
+
+class CapacityError(IsthmusError):
+    """There is no room at the moment; `retry_after_s` says when to ask again (503)."""
+
+    status = 503
+    type = "capacity_error"
+    default_code = "no_capacity"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after_s: int | None = 1,
+    ) -> None:
+        super().__init__(message, param=param, code=code, retry_after_s=retry_after_s)
+
+
+class NoCapacity(CapacityError):
+    """No eligible backend."""
+
+
+class PrivacyUnavailable(CapacityError):
+    """Privacy removed every backend that had room; the request was not sent anywhere else."""
+
+    default_code = "privacy_unavailable"
+
+
+class QueueFull(CapacityError):
+    """All slots are busy and the bounded queue is full."""
+
+    default_code = "queue_full"
+
+
+class NotReady(CapacityError):
+    """The engine is starting or restarting."""
+
+    default_code = "not_ready"
+
+
+class Draining(CapacityError):
+    """The process is shutting down and takes no new work."""
+
+    default_code = "draining"
+
+
+class BackendError(IsthmusError):
+    """A backend did not do its part (502)."""
+
+    status = 502
+    type = "backend_error"
+    default_code = "backend_error"
+
+
+class BackendUnreachable(BackendError):
+    """Connection refused, reset before an answer, or name not resolved."""
+
+    default_code = "backend_unreachable"
+
+
+class BackendTimeout(BackendError):
+    """One of the three limits passed: `phase` is connect, first_token or idle (504)."""
+
+    status = 504
+    default_code = "backend_timeout"
+
+    def __init__(self, message: str, *, phase: str, code: str | None = None) -> None:
+        super().__init__(message, code=code or f"{phase}_timeout")
+        self.phase = phase
+
+
+class BackendStatus(BackendError):
+    """A backend answered with a status that is not success; `backend_status` keeps it."""
+
+    default_code = "backend_status"
+
+    def __init__(
+        self, message: str, *, backend_status: int, code: str | None = None, retry_after_s: int | None = None
+    ) -> None:
+        super().__init__(message, code=code, retry_after_s=retry_after_s)
+        self.backend_status = backend_status
+
+
+class StreamBroken(BackendError):
+    """A stream ended without its end marker, or carried an error event."""
+
+    default_code = "stream_broken"
+
+
+class TrustError(IsthmusError):
+    """A package is not what it claims to be; nothing of it was loaded."""
+
+    default_code = "untrusted"
+
+
+class ModelCorrupt(TrustError):
+    """Structure or size contradicts the file's own header."""
+
+    default_code = "model_corrupt"
+
+
+class UnsupportedArchitecture(TrustError):
+    """The file is whole, but no engine here runs this architecture."""
+
+    default_code = "unsupported_architecture"
+
+
+class NotABaseModel(TrustError):
+    """An adapter or a vocabulary file was offered as a model."""
+
+    default_code = "not_a_base_model"
+
+
+class DigestMismatch(TrustError):
+    """The bytes do not hash to the digest that was pinned for them."""
+
+    default_code = "digest_mismatch"
+
+
+class StateUnavailable(IsthmusError):
+    """The state store did not answer within its limit; callers go on with what they last knew."""
+
+    status = 503
+    default_code = "state_unavailable"
+
+
+class SettingsError(IsthmusError):
+    """Configuration, environment or machine does not allow the start; `param` names the setting."""
+
+    default_code = "settings"

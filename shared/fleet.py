@@ -1,0 +1,157 @@
+"""The fleet as data: what a backend reports (`Heartbeat`, wire) and what policies read (`BackendSnapshot`, frozen).
+
+A wire value is never trusted further than its type and range; freshness is judged by the reader's own monotonic
+clock at receipt, so no wall clock of a device takes part in any decision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+HEARTBEAT_VERSION: Literal[1] = 1
+BackendId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+
+
+class Zone(StrEnum):
+    """How far from the user's data a backend stands, near to far."""
+
+    DEVICE = "device"
+    SITE = "site"
+    CLOUD = "cloud"
+
+    @property
+    def tier(self) -> Literal["edge", "cloud"]:
+        """The tier a client sees: device and site are `edge`."""
+        return "cloud" if self is Zone.CLOUD else "edge"
+
+
+class ThermalLevel(StrEnum):
+    """Rung of the thermal ladder; `unknown` is handled as `warm`, never as cool."""
+
+    NOMINAL = "nominal"
+    WARM = "warm"
+    HOT = "hot"
+    CRITICAL = "critical"
+    UNKNOWN = "unknown"
+
+
+class BackendState(StrEnum):
+    """Whether a backend takes work."""
+
+    READY = "ready"
+    STARTING = "starting"
+    SCALED_TO_ZERO = "scaled_to_zero"
+    DRAINING = "draining"
+    FAILED = "failed"
+
+
+class _Wire(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=512)
+
+
+class ServedModel(_Wire):
+    """One model (or adapter) that a backend serves, with the context of a single slot."""
+
+    model_id: str = Field(min_length=1, max_length=256)
+    digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    context_tokens: int | None = Field(default=None, ge=1)
+    """Context of one slot: what a single request may use, prompt and output together."""
+    features: tuple[str, ...] = ()
+
+
+class Heartbeat(_Wire):
+    """What an edge agent reports once a second and on every change.
+
+    Rates are measured tokens per second, or None where nothing was measured yet: a missing figure is neither
+    idle nor full. `sequence` grows by one per beat within one `instance`, which is new at every process start.
+    """
+
+    version: Literal[1] = HEARTBEAT_VERSION
+    backend_id: BackendId
+    instance: str = Field(min_length=8, max_length=64)
+    sequence: int = Field(ge=0)
+    url: str = Field(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=512)
+    zone: Literal[Zone.DEVICE, Zone.SITE] = Zone.DEVICE
+    state: BackendState
+    models: tuple[ServedModel, ...] = Field(default=(), max_length=256)
+    level: ThermalLevel = ThermalLevel.UNKNOWN
+    temperature_c: float | None = Field(default=None, ge=-50, le=200)
+    derate_ratio: float = Field(default=1.0, gt=0, le=1)
+    """Share of the nominal speed that the thermal ladder leaves."""
+    slots_total: int | None = Field(default=None, ge=0)
+    slots_busy: int | None = Field(default=None, ge=0)
+    queued: int | None = Field(default=None, ge=0)
+    queue_limit: int | None = Field(default=None, ge=0)
+    prefill_tokens_per_s: float | None = Field(default=None, gt=0)
+    decode_tokens_per_s: float | None = Field(default=None, gt=0)
+    output_cap_tokens: int | None = Field(default=None, ge=1)
+    memory_available_bytes: int | None = Field(default=None, ge=0)
+
+
+class CloudCapacity(_Wire):
+    """Answer of the cloud tier's capacity route for one model; read without waking a replica."""
+
+    version: Literal[1] = 1
+    model_id: str = Field(min_length=1, max_length=256)
+    state: BackendState
+    digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
+    context_tokens: int | None = Field(default=None, ge=1)
+    replicas_ready: int | None = Field(default=None, ge=0)
+    replicas_target: int | None = Field(default=None, ge=0)
+    running: int | None = Field(default=None, ge=0)
+    waiting: int | None = Field(default=None, ge=0)
+    kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
+    max_concurrency: int | None = Field(default=None, ge=1)
+
+
+class Breaker(StrEnum):
+    """State of the router's circuit breaker for one backend."""
+
+    CLOSED = "closed"
+    HALF_OPEN = "half_open"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSnapshot:
+    """One backend as a policy sees it at one instant of the router's monotonic clock (milliseconds)."""
+
+    backend_id: str
+    zone: Zone
+    url: str
+    state: BackendState
+    models: tuple[ServedModel, ...]
+    received_ms: int | None
+    """When the last report arrived; None for a static backend that never reports."""
+    level: ThermalLevel = ThermalLevel.UNKNOWN
+    derate_ratio: float = 1.0
+    slots_total: int | None = None
+    slots_busy: int | None = None
+    queued: int | None = None
+    queue_limit: int | None = None
+    prefill_tokens_per_s: float | None = None
+    decode_tokens_per_s: float | None = None
+    ttft_ms: float | None = None
+    """Time to first token that this router observed (EWMA), for backends that do not report rates."""
+    output_cap_tokens: int | None = None
+    breaker: Breaker = Breaker.CLOSED
+    cooling_until_ms: int | None = None
+    """A Retry-After that still runs for this backend's rate domain."""
+    in_flight: int = 0
+    """Requests this router has open there now."""
+
+    def model(self, model_id: str) -> ServedModel | None:
+        """The served model of that name, if any."""
+        return next((m for m in self.models if m.model_id == model_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSnapshot:
+    """All known backends at one instant."""
+
+    backends: tuple[BackendSnapshot, ...]
+    taken_ms: int

@@ -1,0 +1,71 @@
+"""Turns every exception that reaches the HTTP edge into one OpenAI-shaped answer, and logs it without content."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from shared import logs
+from shared.errors import IsthmusError, NotFound
+from shared.openai.envelope import envelope_bytes
+
+REQUEST_ID = web.RequestKey("request_id", str)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
+
+
+def request_id_of(request: web.Request) -> str:
+    """The caller's `x-request-id` when it is one plain token, else a new one."""
+    given = request.headers.getall("x-request-id", [])
+    if len(given) == 1 and _REQUEST_ID.match(given[0]):
+        return given[0]
+    return f"req-{secrets.token_hex(12)}"
+
+
+def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
+    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong."""
+    response = web.Response(status=error.status, body=envelope_bytes(error), content_type="application/json")
+    if error.retry_after_s is not None:
+        response.headers["Retry-After"] = str(max(1, error.retry_after_s))
+    if error.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if close or error.status in (401, 413, 415):
+        # The body may not have been read: the connection cannot be used again.
+        response.force_close()
+    return response
+
+
+def middleware(component: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+    """Middleware that gives each request an id and each failure the OpenAI envelope."""
+    log = logs.get(component)
+
+    @web.middleware
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request_id = request_id_of(request)
+        request[REQUEST_ID] = request_id
+        try:
+            response = await handler(request)
+        except IsthmusError as error:
+            response = error_response(error)
+        except web.HTTPException as error:
+            response = error_response(_of_http(error))
+        except (ConnectionResetError, web.RequestPayloadError):
+            raise
+        except Exception:
+            log.exception("unhandled", request_id=request_id)
+            response = error_response(IsthmusError("The server failed on this request."))
+        if not response.prepared:
+            response.headers.setdefault("x-request-id", request_id)
+        return response
+
+    return handle
+
+
+def _of_http(error: web.HTTPException) -> IsthmusError:
+    if error.status in (404, 405):
+        return NotFound("There is no such route.", code="unknown_route")
+    wrapped = NotFound if error.status < 500 else IsthmusError
+    return wrapped("The request could not be served.")

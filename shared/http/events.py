@@ -1,0 +1,27 @@
+"""The response side of an event stream: headers that keep proxies from holding tokens back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+EVENT_STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+
+async def open_stream(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
+    """Commit status 200 and start an event stream with `headers` added."""
+    response = web.StreamResponse(status=200, headers={**EVENT_STREAM_HEADERS, **headers})
+    await response.prepare(request)
+    return response
+
+
+async def break_stream(request: web.Request, response: web.StreamResponse, event: bytes) -> None:
+    """End a stream that cannot go on: one error event, then the connection closes without `[DONE]`."""
+    await response.write(event)
+    response.force_close()
+    await response.write_eof()

@@ -1,0 +1,64 @@
+"""Reads a request body within its limits: nothing is buffered for a caller who may not send it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from shared.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from shared.openai.body import parse_object
+
+DEFAULT_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+async def read_body(request: web.Request, *, limit_bytes: int) -> bytes:
+    """The body's bytes, at most `limit_bytes`.
+
+    Raises:
+        UnsupportedMediaType: not `application/json`, another charset than UTF-8, or a content encoding.
+        PayloadTooLarge: announced or actual size over the limit; at most the limit was ever held.
+    """
+    _check_headers(request)
+    if (request.content_length or 0) > limit_bytes:
+        raise _too_large(limit_bytes)
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in request.content.iter_any():
+        size += len(chunk)
+        if size > limit_bytes:
+            raise _too_large(limit_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+async def read_object(request: web.Request, *, limit_bytes: int) -> tuple[bytes, dict[str, Any]]:
+    """The body's bytes and the one JSON object in it; raises as `read_body` and `parse_object` do."""
+    raw = await read_body(request, limit_bytes=limit_bytes)
+    return raw, parse_object(raw)
+
+
+def single_header(request: web.Request, name: str) -> str | None:
+    """The value of a header that may stand once.
+
+    Raises:
+        InvalidRequest: the header is repeated.
+    """
+    values = request.headers.getall(name, [])
+    if len(values) > 1:
+        raise InvalidRequest(f"The header {name} may be sent once.", param=name)
+    return values[0] if values else None
+
+
+def _check_headers(request: web.Request) -> None:
+    encodings = request.headers.getall("Content-Encoding", [])
+    if any(value.strip().lower() != "identity" for value in encodings):
+        raise UnsupportedMediaType("The body must be sent without a content encoding.", param="content-encoding")
+    if request.content_type != "application/json" or "Content-Type" not in request.headers:
+        raise UnsupportedMediaType("The content type must be application/json.", param="content-type")
+    if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedMediaType("The body must be JSON in UTF-8.", param="content-type")
+
+
+def _too_large(limit_bytes: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body is larger than the limit of {limit_bytes} bytes.")

@@ -1,0 +1,124 @@
+"""Life of an HTTP process: bind, serve, drain on the first signal, leave at once on the second.
+
+While draining, readiness is false and new work is refused with 503 and a closed connection; running requests
+go on until they end or the drain limit passes. At the limit, `expired` is set: streams then send one error event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import signal
+import socket
+from collections.abc import Iterator
+
+from aiohttp import web
+
+from shared import logs
+from shared.errors import Draining, SettingsError
+
+_CLOSE_GRACE_S = 2.0
+
+
+class Lifecycle:
+    """Counts requests in flight and knows whether the process drains."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.draining = False
+        self.expired = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Count one request for as long as the block runs.
+
+        Raises:
+            Draining: the process takes no new work.
+        """
+        if self.draining:
+            raise Draining("This process is shutting down.")
+        self.in_flight += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
+            if self.in_flight == 0:
+                self._idle.set()
+
+    async def drain(self, limit_s: float) -> bool:
+        """Stop taking work and wait for what runs; False when `limit_s` passed first."""
+        self.draining = True
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            self.expired.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_GRACE_S):
+                    await self._idle.wait()
+            return False
+        return True
+
+
+def bind(host: str, port: int, *, setting: str) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        SettingsError: the address is taken or not allowed; `param` is `setting`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        reason = "is already in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"Port {port} on {host}: {reason}. Choose another with {setting}.", param=setting) from None
+    listener.setblocking(False)
+    return listener
+
+
+async def serve(
+    app: web.Application,
+    listener: socket.socket,
+    lifecycle: Lifecycle,
+    *,
+    component: str,
+    drain_limit_s: float,
+) -> int:
+    """Serve `app` on `listener` until a signal, then drain; return the exit code (0, or 130 for a hurried end)."""
+    log = logs.get(component)
+    # A handler is cancelled as soon as its client leaves, so that upstream work stops within the same moment.
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_GRACE_S)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    address = listener.getsockname()
+    log.info("listening", host=address[0], port=address[1])
+    first, second = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        (second if first.is_set() else first).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await first.wait()
+        log.info("draining", in_flight=lifecycle.in_flight)
+        draining = asyncio.create_task(lifecycle.drain(drain_limit_s))
+        hurried = asyncio.create_task(second.wait())
+        await asyncio.wait({draining, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        code = 130 if hurried.done() and not draining.done() else 0
+        for task in (draining, hurried):
+            task.cancel()
+    finally:
+        await runner.cleanup()
+    log.info("stopped", code=code)
+    return code

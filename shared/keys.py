@@ -1,0 +1,89 @@
+"""API keys: how a header is read, how keys are kept (hashed) and compared (constant time), what a key may do.
+
+Keys are long random strings, so one SHA-256 is enough: there is nothing to guess that a slow hash would protect
+(OWASP Password Storage Cheat Sheet, on high-entropy tokens).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from shared.errors import Forbidden, Unauthenticated
+
+KEY_PREFIX = "isk-"
+MAX_KEY_CHARS = 512
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    INFERENCE = "inference"
+    PRIVACY_OVERRIDE = "privacy:override"
+    FLEET_REPORT = "fleet:report"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One known key: a name for people, the hex SHA-256 of the secret, and its scopes."""
+
+    name: str
+    sha256: str
+    scopes: frozenset[Scope]
+
+
+def generate() -> str:
+    """A new key with 256 bits of randomness."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def hashed(key: str) -> str:
+    """Hex SHA-256 of a key."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def bearer_of(values: Sequence[str]) -> str:
+    """The token of the `Authorization` headers `values` (RFC 6750; the scheme's case does not matter, RFC 9110).
+
+    Raises:
+        Unauthenticated: none or several headers, another scheme, or an empty or non-ASCII token.
+    """
+    if len(values) != 1:
+        raise Unauthenticated("Exactly one Authorization header with a bearer key is required.")
+    scheme, _, token = values[0].partition(" ")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token or " " in token or not token.isascii() or len(token) > MAX_KEY_CHARS:
+        raise Unauthenticated("The Authorization header must be 'Bearer' followed by a key.")
+    return token
+
+
+def authenticate(values: Sequence[str], known: Sequence[ApiKey]) -> ApiKey:
+    """The known key that the headers carry; every known hash is compared, whatever matches first.
+
+    Raises:
+        Unauthenticated: malformed header or unknown key. The key is not echoed.
+    """
+    digest = hashed(bearer_of(values))
+    found = None
+    for key in known:
+        if hmac.compare_digest(digest, key.sha256):
+            found = key
+    if found is None:
+        raise Unauthenticated("The API key is not known.")
+    return found
+
+
+def require(key: ApiKey | None, scope: Scope) -> None:
+    """Check that `key` may do `scope`; None means that no keys are configured, which only loopback allows.
+
+    Raises:
+        Forbidden: the scope is missing. Loosening privacy always needs a key that has the scope.
+    """
+    allowed = scope is not Scope.PRIVACY_OVERRIDE if key is None else scope in key.scopes
+    if not allowed:
+        raise Forbidden(f"This needs a key with the scope {scope}.")

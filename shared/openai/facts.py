@@ -1,0 +1,56 @@
+"""What a decision needs to know of a request: numbers and names, never its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+_BYTES_PER_TOKEN = 3
+"""Bytes of UTF-8 a token covers at least on average in prose of SmolLM2, Llama 3 and Qwen tokenizers. The estimate
+only orders backends; whether a prompt fits is the backend's own count (see `context_length_exceeded`)."""
+
+
+class Endpoint(StrEnum):
+    """OpenAI routes that carry a prompt."""
+
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    EMBEDDINGS = "/v1/embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """The measurable side of one request. `max_tokens` is None where the caller set no limit."""
+
+    endpoint: Endpoint
+    model: str
+    stream: bool
+    prompt_tokens_estimate: int
+    max_tokens: int | None
+    features: frozenset[str]
+
+
+def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> RequestFacts:
+    """Read the facts of a validated `body` whose texts sum to `text_bytes` bytes of UTF-8."""
+    limit = body.get("max_completion_tokens")
+    return RequestFacts(
+        endpoint=endpoint,
+        model=body["model"],
+        stream=body.get("stream") is True,
+        prompt_tokens_estimate=max(1, text_bytes // _BYTES_PER_TOKEN),
+        max_tokens=limit if limit is not None else body.get("max_tokens"),
+        features=frozenset(_features(body)),
+    )
+
+
+def _features(body: dict[str, Any]) -> list[str]:
+    found = []
+    if body.get("tools"):
+        found.append("tools")
+    kind = (body.get("response_format") or {}).get("type")
+    if kind in ("json_schema", "json_object"):
+        found.append("structured_output")
+    if body.get("logprobs"):
+        found.append("logprobs")
+    return found

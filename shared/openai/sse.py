@@ -1,0 +1,139 @@
+"""Server-sent events as bytes: cuts a byte stream into whole events and reads what a router needs of each.
+
+Events are cut on bytes and never decoded, so a character split between two network chunks stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from shared.errors import StreamBroken
+
+DONE = b"data: [DONE]\n\n"
+KEEPALIVE = b": keep-alive\n\n"
+MAX_EVENT_BYTES = 4 * 1024 * 1024
+_CONTENT_KEYS = (
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "tool_calls",
+    "function_call",
+    "refusal",
+    "audio",
+)
+
+
+class EventCutter:
+    """Collects bytes and gives back whole events, terminator included, byte for byte."""
+
+    def __init__(self, *, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._pending = bytearray()
+        self._max = max_event_bytes
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Whole events that `chunk` completes.
+
+        Raises:
+            StreamBroken: an event grew past the bound without ending.
+        """
+        if not self._pending and chunk.endswith(b"\n\n") and chunk.count(b"\n\n") == 1 and b"\r" not in chunk:
+            return [chunk]  # the common case: one whole event a chunk
+        self._pending += chunk
+        events: list[bytes] = []
+        start = 0
+        while (end := _event_end(self._pending, start)) >= 0:
+            events.append(bytes(self._pending[start:end]))
+            start = end
+        del self._pending[:start]
+        if len(self._pending) > self._max:
+            raise StreamBroken("A backend sent an event without an end.")
+        return events
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes of an event that has not ended."""
+        return bytes(self._pending)
+
+
+def _event_end(data: bytearray, start: int) -> int:
+    """Offset after the first blank line at or after `start`, or -1."""
+    lf = data.find(b"\n\n", start)
+    crlf = data.find(b"\r\n\r\n", start)
+    if lf < 0 and crlf < 0:
+        return -1
+    if crlf < 0 or 0 <= lf < crlf:
+        return lf + 2
+    return crlf + 4
+
+
+class EventKind(Enum):
+    """What an event means for the one who forwards it."""
+
+    COMMENT = "comment"
+    OPENING = "opening"
+    """A chunk with no content yet, such as the role-only one: held back until content comes."""
+    CONTENT = "content"
+    ERROR = "error"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class EventFacts:
+    """Kind of one event, whether it carries a finish reason, and its usage object if it has one."""
+
+    kind: EventKind
+    finished: bool = False
+    usage: dict[str, Any] | None = None
+
+
+def read_event(event: bytes) -> EventFacts:
+    """Classify one whole event.
+
+    Raises:
+        StreamBroken: a data line that is neither `[DONE]` nor a JSON object.
+    """
+    data, is_error_event = _data_of(event)
+    if not data:
+        return EventFacts(EventKind.COMMENT)
+    if data == b"[DONE]":
+        return EventFacts(EventKind.DONE)
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        raise StreamBroken("A backend sent an event that is not JSON.") from None
+    if not isinstance(value, dict):
+        raise StreamBroken("A backend sent an event that is not an object.")
+    if is_error_event or value.get("error") is not None:
+        return EventFacts(EventKind.ERROR)
+    choices = value.get("choices")
+    usage = value.get("usage")
+    content = finished = False
+    if isinstance(choices, list):
+        for choice in choices:
+            if isinstance(choice, dict):
+                content = content or _has_content(choice)
+                finished = finished or choice.get("finish_reason") is not None
+    usage = usage if isinstance(usage, dict) else None
+    kind = EventKind.CONTENT if content or finished or usage is not None else EventKind.OPENING
+    return EventFacts(kind, finished, usage)
+
+
+def _has_content(choice: dict[str, Any]) -> bool:
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and any(delta.get(key) for key in _CONTENT_KEYS)
+
+
+def _data_of(event: bytes) -> tuple[bytes, bool]:
+    """The joined data lines of an event, and whether its event name is `error`."""
+    if event.startswith(b"data: ") and event.count(b"\n") == 2:
+        return event[6:].strip(), False
+    lines = event.replace(b"\r\n", b"\n").split(b"\n")
+    data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
+    named_error = any(line.startswith(b"event:") and line[6:].strip() == b"error" for line in lines)
+    return b"\n".join(data).strip(), named_error

@@ -1,0 +1,113 @@
+"""Every text of a body, with its position: what a scanner must see before a byte may leave.
+
+The walk is generic on purpose. It visits each string, number and key wherever it stands, so a field that nobody
+thought of cannot carry text past the scanner. Adjacent texts are joined as a reader would join them, so that a
+number cut over two parts or two messages is still one number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+MAX_NESTED_JSON = 3
+_FIELD_NAME = re.compile(r"[A-Za-z_]{1,40}\Z")
+_MEDIA_TYPES = frozenset({"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url"})
+
+
+@dataclass(frozen=True, slots=True)
+class TextPosition:
+    """A text of the body and where it stands, such as `messages[0].content`."""
+
+    position: str
+    text: str
+
+
+def texts_of(body: dict[str, Any]) -> Iterator[TextPosition]:
+    """Yield each text of `body` in document order, then the joined conversation."""
+    yield from _walk(body, "", MAX_NESTED_JSON)
+    yield from _joined(body)
+
+
+def has_undecodable(body: dict[str, Any]) -> bool:
+    """Whether some part of `body` is media or token ids, which no text scanner can read."""
+    if _holds_token_ids(body.get("prompt")) or _holds_token_ids(body.get("input")):
+        return True
+    pending: list[Any] = [body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, dict):
+            # A schema may have a property named `type` or `file`; only a part's own tag counts.
+            if isinstance(tag := node.get("type"), str) and tag in _MEDIA_TYPES:
+                return True
+            pending.extend(node.values())
+        elif isinstance(node, list):
+            pending.extend(node)
+    return False
+
+
+def _holds_token_ids(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    return any((isinstance(v, int) and not isinstance(v, bool)) or _holds_token_ids(v) for v in value)
+
+
+def _walk(node: Any, position: str, nested: int) -> Iterator[TextPosition]:
+    if isinstance(node, str):
+        if node:
+            yield TextPosition(position, node)
+        yield from _nested(node, position, nested)
+    elif isinstance(node, dict):
+        for key, value in node.items():
+            # A key can itself be text that someone typed: only plain field names appear in a position.
+            name = key if _FIELD_NAME.match(key) else "*"
+            if name == "*":
+                yield TextPosition(f"{position}.*" if position else "*", key)
+            yield from _walk(value, f"{position}.{name}" if position else name, nested)
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _walk(value, f"{position}[{index}]", nested)
+    elif isinstance(node, (int, float)) and not isinstance(node, bool) and abs(node) >= 100_000:
+        yield TextPosition(position, _plain(node))
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e21 else repr(number)
+
+
+def _nested(text: str, position: str, nested: int) -> Iterator[TextPosition]:
+    """JSON inside a string, as in tool arguments: escapes there could hide what is written."""
+    if nested == 0 or "\\" not in text or text.lstrip()[:1] not in ("{", "[", '"'):
+        return
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return
+    yield from _walk(value, position, nested - 1)
+
+
+def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        return
+    contents = [_content_text(message) for message in messages]
+    for index, parts in enumerate(contents):
+        if len(parts) > 1:
+            yield TextPosition(f"messages[{index}].content", "".join(parts))
+            yield TextPosition(f"messages[{index}].content", " ".join(parts))
+    flat = ["".join(parts) for parts in contents]
+    if len(flat) > 1:
+        yield TextPosition("messages", " ".join(flat))
+
+
+def _content_text(message: Any) -> list[str]:
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [content]
+    if isinstance(content, list):
+        return [p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str)]
+    return []

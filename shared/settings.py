@@ -1,0 +1,158 @@
+"""Settings of all tiers: one YAML file with a section a tier, overridden by `ISTHMUS__SECTION__FIELD`.
+
+The only module that reads the process environment. Settings are frozen; an unknown name in the file or in the
+environment is refused with the nearest valid one, so that a typing error cannot silently mean the default.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import SettingsError as SettingsSourceError
+
+from shared.errors import SettingsError
+
+SECTIONS = ("up", "edge", "router", "cloud", "loadtest")
+PREFIX = "ISTHMUS__"
+FILE_VARIABLE = "ISTHMUS_CONFIG"
+HOME_VARIABLE = "ISTHMUS_HOME"
+
+_file_values: ContextVar[dict[str, Any]] = ContextVar("isthmus_file_values", default={})  # noqa: B039 - never written to
+"""The section being loaded, for the lowest source; set only inside `load`."""
+
+S = TypeVar("S", bound="SectionSettings")
+
+
+class SectionSettings(BaseSettings):
+    """Base of one section. Subclasses name it: `class EdgeSettings(SectionSettings, section="edge")`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_nested_delimiter="__", nested_model_default_partial_update=True
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, *, section: str = "", **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        if section:
+            cls.model_config["env_prefix"] = f"{PREFIX}{section.upper()}__"
+
+    def __init_subclass__(cls, *, section: str = "", **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_file_values.get())
+
+
+def environment() -> Mapping[str, str]:
+    """The process environment, for adapters that start child processes or find the user's folder."""
+    return os.environ
+
+
+def home() -> Path:
+    """The folder for models, keys and state: `$ISTHMUS_HOME`, else `~/.isthmus`."""
+    return Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".isthmus").expanduser().absolute()
+
+
+def load(cls: type[S], section: str, path: Path | None = None, **overrides: Any) -> S:
+    """Read `section` from the YAML file at `path` (default: `$ISTHMUS_CONFIG`), then the environment over it.
+
+    `overrides` come from the command line and win over both; None means not given.
+
+    Raises:
+        SettingsError: `param` is the dotted name of the setting, such as `router.limits.body_bytes`.
+    """
+    values = _section_of_file(path or _default_path(), section)
+    _refuse_unknown_environment(cls, section)
+    token = _file_values.set(values)
+    try:
+        return cls(**{name: value for name, value in overrides.items() if value is not None})
+    except ValidationError as error:
+        raise _translated(cls, section, error) from None
+    except SettingsSourceError as error:
+        raise SettingsError(f"{PREFIX}{section.upper()}: {error}.", param=section) from None
+    finally:
+        _file_values.reset(token)
+
+
+def _default_path() -> Path | None:
+    return Path(named) if (named := os.environ.get(FILE_VARIABLE)) else None
+
+
+def _section_of_file(path: Path | None, section: str) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise SettingsError(f"The settings file {path} does not exist.", param="config") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        at = getattr(error, "problem_mark", None)
+        where = f" (line {at.line + 1})" if at else ""
+        raise SettingsError(f"The settings file {path} cannot be read as YAML{where}.", param="config") from None
+    if not isinstance(document, dict):
+        raise SettingsError(f"The settings file {path} must be a mapping of sections.", param="config")
+    for name in document:
+        if name not in SECTIONS:
+            raise SettingsError(f"Unknown section in {path}.{_hint(str(name), SECTIONS)}", param=str(name))
+    values = document.get(section) or {}
+    if not isinstance(values, dict):
+        raise SettingsError(f"Section {section} must be a mapping.", param=section)
+    return values
+
+
+def _refuse_unknown_environment(cls: type[BaseModel], section: str) -> None:
+    known = set(_names(cls))
+    prefix = f"{PREFIX}{section.upper()}__"
+    for variable in os.environ:
+        if not variable.startswith(PREFIX):
+            continue
+        if variable.removeprefix(PREFIX).split("__")[0].lower() not in SECTIONS:
+            raise SettingsError(f"Unknown environment variable {variable}.", param=variable)
+        if variable.startswith(prefix):
+            name = variable.removeprefix(prefix).lower()
+            if not any(name == k or (name.startswith(f"{k}__") and _is_mapping(cls, k)) for k in known):
+                raise SettingsError(f"Unknown environment variable {variable}.{_hint(name, known)}", param=variable)
+
+
+def _names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in cls.model_fields.items():
+        yield prefix + name
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _names(kind, f"{prefix}{name}__")
+
+
+def _is_mapping(cls: type[BaseModel], name: str) -> bool:
+    field = cls.model_fields.get(name)
+    return field is not None and getattr(field.annotation, "__origin__", None) is dict
+
+
+def _hint(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {near[0].replace('__', '.')}?" if near else ""
+
+
+def _translated(cls: type[BaseModel], section: str, error: ValidationError) -> SettingsError:
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = ".".join(str(part) for part in first["loc"])
+    hint = ""
+    if first["type"] == "extra_forbidden":
+        hint = _hint(name.replace(".", "__"), set(_names(cls)))
+    message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return SettingsError(f"Setting {section}.{name}: {message}.{hint}", param=f"{section}.{name}")

@@ -1,0 +1,154 @@
+"""Every metric of Isthmus in one place: name, unit, labels, and the closed set each label comes from.
+
+A label never holds what a client can choose freely (model, path, key, user, request id). Backend ids come from
+enrolment or settings and are bounded by `bounded()`; anything beyond the bound is counted under `other`.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+OTHER = "other"
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_SHORT_SECONDS = (0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25)
+
+
+class Bounded:
+    """Maps free names to themselves for the first `limit` seen, then to `other`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: set[str] = set()
+
+    def __call__(self, name: str) -> str:
+        if name in self._known:
+            return name
+        if len(self._known) < self._limit:
+            self._known.add(name)
+            return name
+        return OTHER
+
+
+class HttpMetrics:
+    """What every HTTP process of ours counts; `process` is `router` or `edge`."""
+
+    def __init__(self, registry: CollectorRegistry, process: str) -> None:
+        self.requests = Counter(
+            f"isthmus_{process}_requests_total",
+            "Requests by route and outcome.",
+            ("route", "outcome"),
+            registry=registry,
+        )
+        self.in_flight = Gauge(f"isthmus_{process}_in_flight", "Requests being served now.", registry=registry)
+        self.cancelled = Counter(
+            f"isthmus_{process}_cancelled_total",
+            "Requests that the client left before the end.",
+            registry=registry,
+        )
+
+
+class EdgeMetrics(HttpMetrics):
+    """Metrics of the edge agent."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry, "edge")
+        self.slots = Gauge("isthmus_edge_slots", "Slots of the engine.", ("state",), registry=registry)
+        self.queued = Gauge("isthmus_edge_queued", "Requests waiting for a slot.", registry=registry)
+        self.engine_ready = Gauge("isthmus_edge_engine_ready", "1 while the engine answers.", registry=registry)
+        self.engine_restarts = Counter(
+            "isthmus_edge_engine_restarts_total",
+            "Engine processes started again.",
+            ("reason",),
+            registry=registry,
+        )
+        self.temperature = Gauge(
+            "isthmus_edge_temperature_celsius",
+            "Hottest plausible sensor; absent when unknown.",
+            registry=registry,
+        )
+        self.level = Gauge("isthmus_edge_thermal_level", "1 for the level in force.", ("level",), registry=registry)
+        self.ttft = Histogram(
+            "isthmus_edge_ttft_seconds", "Time to first content.", buckets=_SECONDS, registry=registry
+        )
+        self.heartbeats = Counter(
+            "isthmus_edge_heartbeats_total", "Heartbeats by outcome.", ("outcome",), registry=registry
+        )
+        self.speculation = Gauge(
+            "isthmus_edge_speculation",
+            "1 for the speculation mode in force.",
+            ("mode", "reason"),
+            registry=registry,
+        )
+
+
+class RouterMetrics(HttpMetrics):
+    """Metrics of the router."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__(registry, "router")
+        self.decisions = Counter(
+            "isthmus_router_decisions_total",
+            "Decisions by class, tier chosen and reason.",
+            ("privacy_class", "tier", "reason"),
+            registry=registry,
+        )
+        self.rejections = Counter(
+            "isthmus_router_rejections_total",
+            "Backends ruled out, by reason.",
+            ("reason",),
+            registry=registry,
+        )
+        self.attempts = Counter(
+            "isthmus_router_attempts_total",
+            "Attempts by tier and outcome.",
+            ("tier", "outcome"),
+            registry=registry,
+        )
+        self.classify = Histogram(
+            "isthmus_router_classify_seconds",
+            "Time to scan a body.",
+            buckets=_SHORT_SECONDS,
+            registry=registry,
+        )
+        self.scanner_errors = Counter(
+            "isthmus_router_scanner_errors_total", "Scans that did not finish.", ("cause",), registry=registry
+        )
+        self.ttft = Histogram(
+            "isthmus_router_ttft_seconds",
+            "Time to first content.",
+            ("tier",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.ttft_predicted = Histogram(
+            "isthmus_router_ttft_predicted_seconds",
+            "Predicted time to first token of the backend that was used.",
+            ("tier",),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self.backends = Gauge(
+            "isthmus_router_backends",
+            "Known backends by zone and state.",
+            ("zone", "state"),
+            registry=registry,
+        )
+        self.breaker = Gauge("isthmus_router_breakers", "Breakers by state.", ("state",), registry=registry)
+        self.audit_lost = Counter(
+            "isthmus_router_audit_lost_total",
+            "Audit records of public requests that were dropped.",
+            registry=registry,
+        )
+        self.state_store = Gauge("isthmus_router_state_store_up", "1 while the state store answers.", registry=registry)
+
+
+def new_registry() -> CollectorRegistry:
+    """A registry of its own for each process or test, so that nothing is global."""
+    return CollectorRegistry()
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """The registry in the Prometheus text format."""
+    return generate_latest(registry)
