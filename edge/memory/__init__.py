@@ -1,0 +1,1 @@
+"""L5: how much memory a model needs, as pure arithmetic over its geometry."""
