@@ -6,6 +6,7 @@ clock at receipt, so no wall clock of a device takes part in any decision.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -137,6 +138,8 @@ class BackendSnapshot:
     decode_tokens_per_s: float | None = None
     ttft_ms: float | None = None
     """Time to first token that this router observed (EWMA), for backends that do not report rates."""
+    ttft_ms_by_prompt: tuple[float | None, ...] = ()
+    """The same per prompt size, indexed by `prompt_bucket`; where it has a figure, it wins over `ttft_ms`."""
     output_cap_tokens: int | None = None
     breaker: Breaker = Breaker.CLOSED
     cooling_until_ms: int | None = None
@@ -149,9 +152,27 @@ class BackendSnapshot:
         return next((m for m in self.models if m.model_id == model_id), None)
 
 
+PROMPT_BUCKETS_TOKENS = (256, 1_024, 4_096)
+"""Upper bounds of the prompt sizes over which times to first token are averaged; the last bucket is open."""
+
+
+def prompt_bucket(prompt_tokens: int) -> int:
+    """Index of the bucket for a prompt of `prompt_tokens`, 0 to `len(PROMPT_BUCKETS_TOKENS)`."""
+    return bisect_left(PROMPT_BUCKETS_TOKENS, prompt_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """The tier that free choices went to last, and since when (router's monotonic clock, milliseconds)."""
+
+    tier: Literal["edge", "cloud"]
+    since_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class FleetSnapshot:
-    """All known backends at one instant."""
+    """All known backends at one instant, and the tier that is in use (None: nothing was chosen yet)."""
 
     backends: tuple[BackendSnapshot, ...]
     taken_ms: int
+    incumbent: Incumbent | None = None

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     EDGE_UNAVAILABLE = "edge_unavailable"
     CLOUD_UNAVAILABLE = "cloud_unavailable"
     EDGE_TOO_SLOW = "edge_too_slow"
+    CLOUD_TOO_SLOW = "cloud_too_slow"
     FASTEST = "fastest"
     TRIAL = "trial"
     BLOCKED = "blocked"
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     NO_CAPACITY = "no_capacity"
     MODEL_NOT_FOUND = "model_not_found"
     CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+    FEATURE_NOT_SERVED = "feature_not_served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Policy:
     hysteresis_ratio: float
     digest: str
     """sha256 of the canonical policy, written to every audit record."""
+    dwell_ms: int = 5_000
+    """How long a tier stays in use before a return to the preferred one is considered."""
 
     def action(self, privacy_class: PrivacyClass) -> Action:
         """The action for a class; a class that is not listed gets the narrowest answer short of refusal."""
@@ -110,6 +114,8 @@ class Candidate:
     predicted_ttft_ms: float | None
     predicted_tpot_ms: float | None
     level: ThermalLevel = ThermalLevel.UNKNOWN
+    output_cap_tokens: int | None = None
+    """The most this backend will write now (None: no bound)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +131,10 @@ class Rejected:
 class Decision:
     """The whole answer: enough to act on, to explain and to replay.
 
-    `allowed_zones` is what privacy and the caller left; every candidate stands in it. `output_cap_tokens` bounds
-    the answer (None: no bound). With no candidates, `reason` says which error the client gets.
+    `allowed_zones` is what privacy and the caller left; every candidate stands in it. `output_cap_tokens` is the
+    first candidate's bound on the answer (None: no bound). With no candidates, `reason` says which error the client
+    gets and `retry_after_s` when asking again may help. `needed_tokens` is the estimated prompt plus the output asked
+    for; `largest_context_tokens` the largest known context among allowed backends that serve the model.
     """
 
     privacy_class: PrivacyClass
@@ -141,3 +149,4 @@ class Decision:
     largest_context_tokens: int | None
     needed_tokens: int
     policy_digest: str
+    retry_after_s: int = 1
