@@ -1,0 +1,40 @@
+"""Both state stores behind one fixture, so that one suite holds them to the same behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from shared.clock import SystemClock
+from shared.state.memory import MemoryStateStore
+from shared.state.port import StateStore
+from shared.state.redis import RedisAddress, RedisStateStore
+from shared.testing.redis_server import RedisServer, binary
+
+TTL_S = 0.4
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    if binary() is None:
+        pytest.skip("redis-server is not installed")
+    server = RedisServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
+    if request.param == "memory":
+        opened: StateStore = MemoryStateStore(SystemClock(), ttl_s=TTL_S)
+    else:
+        server: RedisServer = request.getfixturevalue("redis_server")
+        opened = RedisStateStore(RedisAddress(url=server.url), SystemClock(), ttl_s=TTL_S)
+        for report in await opened.reports():
+            await opened.forget(report.heartbeat.backend_id)
+    yield opened
+    await opened.close()
