@@ -77,8 +77,17 @@ def load(cls: type[S], section: str, path: Path | None = None, **overrides: Any)
     Raises:
         SettingsError: `param` is the dotted name of the setting, such as `router.limits.body_bytes`.
     """
-    values = _section_of_file(path or _default_path(), section)
     _refuse_unknown_environment(cls, section)
+    return _build(cls, section, _section_of_file(path or _default_path(), section), overrides)
+
+
+def load_part(cls: type[S], section: str, path: Path | None = None) -> S:
+    """Read only the fields of `cls` from a section whose other fields belong to someone else; raises as `load`."""
+    values = _section_of_file(path or _default_path(), section)
+    return _build(cls, section, {name: values[name] for name in cls.model_fields if name in values}, {})
+
+
+def _build(cls: type[S], section: str, values: dict[str, Any], overrides: dict[str, Any]) -> S:
     token = _file_values.set(values)
     try:
         return cls(**{name: value for name, value in overrides.items() if value is not None})

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from shared import logs
 from shared.errors import IsthmusError, NotFound
@@ -38,7 +39,7 @@ def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
     return response
 
 
-def middleware(component: str) -> Callable[[web.Request, Handler], Awaitable[web.StreamResponse]]:
+def middleware(component: str) -> Middleware:
     """Middleware that gives each request an id and each failure the OpenAI envelope."""
     log = logs.get(component)
 

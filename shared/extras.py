@@ -1,0 +1,82 @@
+"""Which optional parts of the distribution are installed, read from the distribution's own metadata.
+
+An extra counts as installed when the first requirement it lists is there: that is the engine the tier is built on
+(llama.cpp, hyperscan, Ray, locust), while the others are often present for another reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+DISTRIBUTION = "isthmus"
+TIER_EXTRAS = ("edge", "router", "cloud", "loadtest")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """One requirement and the version found here; `version` is None when it is absent."""
+
+    requirement: str
+    name: str
+    version: str | None
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """One extra with its requirements in the order of `pyproject.toml`."""
+
+    name: str
+    requirements: tuple[Installed, ...]
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether this tier was meant to run here."""
+        return not self.requirements or self.requirements[0].version is not None
+
+    @property
+    def missing(self) -> tuple[Installed, ...]:
+        """Requirements that are absent or of another version."""
+        return tuple(each for each in self.requirements if not each.fits)
+
+    @property
+    def remedy(self) -> str:
+        """The command that installs it."""
+        return f"pip install '{DISTRIBUTION}[{self.name}]'"
+
+
+def extra_of(name: str) -> Extra:
+    """The extra `name`; without requirements when the distribution is not installed or does not have it."""
+    try:
+        declared = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        declared = []
+    parsed = (Requirement(text) for text in declared)
+    return Extra(name, tuple(_installed(each) for each in parsed if _belongs(each, name)))
+
+
+def core() -> Extra:
+    """What every part needs, as an extra without a name."""
+    return extra_of("")
+
+
+def _belongs(requirement: Requirement, extra: str) -> bool:
+    marker = requirement.marker
+    if marker is None:
+        return extra == ""
+    if extra == "":
+        return marker.evaluate({"extra": ""})
+    return marker.evaluate({"extra": extra}) and not marker.evaluate({"extra": ""})
+
+
+def _installed(requirement: Requirement) -> Installed:
+    stated = f"{requirement.name}{requirement.specifier}"
+    try:
+        version = metadata.version(requirement.name)
+    except metadata.PackageNotFoundError:
+        return Installed(stated, requirement.name, None, fits=False)
+    fits = requirement.specifier.contains(version, prereleases=True)
+    return Installed(stated, requirement.name, version, fits=fits)

@@ -1,0 +1,140 @@
+"""What `isthmus up` shows: progress of each step, where to send requests, and a short view of the logs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TextIO
+
+import orjson
+
+_SNIPPET = """\
+from openai import OpenAI
+client = OpenAI(base_url="{endpoint}", api_key="unused")
+answer = client.chat.completions.create(
+    model="{model}", messages=[{{"role": "user", "content": "Which city is the capital of France?"}}])
+print(answer.choices[0].message.content)"""
+_COLOURS = {"edge": "32", "router": "36", "cloud": "35", "up": "1"}
+_HIDDEN_FIELDS = frozenset({"component", "level", "event", "timestamp", "at"})
+_WIDTH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Tiers that answer now, and where to ask them."""
+
+    tiers: tuple[str, ...]
+    endpoint: str
+    model: str
+    after_s: float
+    logs: Path
+
+
+class Reporter(Protocol):
+    """Tells a person or a program what the launcher does."""
+
+    def note(self, tier: str, message: str, **fields: Any) -> None:
+        """One thing that happened to `tier` (or to `up` itself)."""
+
+    def ready(self, ready: Ready) -> None:
+        """Requests can be sent."""
+
+    def log_line(self, tier: str, line: bytes) -> None:
+        """One line that `tier` wrote."""
+
+
+class JsonReporter:
+    """One JSON object a line on standard output; the logs stay in their files."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+
+    def note(self, tier: str, message: str, **fields: Any) -> None:
+        """An event `note`."""
+        self._write({"event": "note", "tier": tier, "message": message, **fields})
+
+    def ready(self, ready: Ready) -> None:
+        """An event `ready`."""
+        self._write(
+            {
+                "event": "ready",
+                "tiers": list(ready.tiers),
+                "endpoint": ready.endpoint,
+                "model": ready.model,
+                "after_s": round(ready.after_s, 2),
+                "logs": str(ready.logs),
+            }
+        )
+
+    def log_line(self, tier: str, line: bytes) -> None:
+        """Nothing: a program reads the files."""
+
+    def _write(self, event: dict[str, Any]) -> None:
+        print(orjson.dumps(event).decode(), file=self._out, flush=True)
+
+
+class TextReporter:
+    """Lines for a person, each with the tier in front; in colour on a terminal."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stdout
+        self._colour = self._out.isatty()
+        self._began = time.monotonic()
+
+    def note(self, tier: str, message: str, **fields: Any) -> None:
+        """The message with its fields and the seconds since the start."""
+        seconds = time.monotonic() - self._began
+        self._line(tier, f"[{seconds:5.1f} s] {message}{_fields(fields)}")
+
+    def ready(self, ready: Ready) -> None:
+        """Endpoint, one curl line, one client snippet."""
+        body = (
+            f'{{"model":"{ready.model}","messages":[{{"role":"user",'
+            '"content":"Which city is the capital of France?"}]}'
+        )
+        self._print("")
+        self._print(f"Ready after {ready.after_s:.1f} s: {', '.join(ready.tiers)}. Endpoint: {ready.endpoint}")
+        self._print(f"  curl -s {ready.endpoint}/chat/completions -H 'content-type: application/json' -d '{body}'")
+        self._print("")
+        for line in _SNIPPET.format(endpoint=ready.endpoint, model=ready.model).splitlines():
+            self._print(f"  {line}")
+        self._print("")
+        self._print(f"Logs: {ready.logs}   Stop: Ctrl-C")
+
+    def log_line(self, tier: str, line: bytes) -> None:
+        """An event of ours in words; of other programs' lines only what warns."""
+        text = short(line)
+        if text is not None:
+            self._line(tier, text)
+
+    def _line(self, tier: str, text: str) -> None:
+        name = f"{tier:<{_WIDTH}}"
+        if self._colour:
+            name = f"\x1b[{_COLOURS.get(tier, '0')}m{name}\x1b[0m"
+        self._print(f"{name} | {text}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=self._out, flush=True)
+
+
+def short(line: bytes) -> str | None:
+    """A log line as the console shows it; None for one that only the file keeps."""
+    text = line.decode("utf-8", "replace").strip()
+    if not text:
+        return None
+    if text.startswith("{"):
+        try:
+            event = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            event = None
+        if isinstance(event, dict) and "event" in event:
+            level = "" if event.get("level") in (None, "info") else f"{event['level']}: "
+            return f"{level}{event['event']}{_fields({k: v for k, v in event.items() if k not in _HIDDEN_FIELDS})}"
+    plain = "".join(char if char.isprintable() else " " for char in text)
+    return plain if plain.startswith("error:") or " ERROR " in plain or "Traceback" in plain else None
+
+
+def _fields(fields: dict[str, Any]) -> str:
+    return "".join(f" {name}={value}" for name, value in fields.items() if value is not None)

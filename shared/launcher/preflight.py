@@ -1,0 +1,77 @@
+"""Checks before anything is started: what is certain to fail is said in one line, while nothing runs yet."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from shared.errors import SettingsError
+from shared.extras import extra_of
+from shared.http.lifecycle import bind
+from shared.launcher.settings import Address
+from shared.launcher.tiers import Tier
+from shared.settings import home
+
+COMPILERS = ("c++", "g++", "clang++")
+
+
+def check(tiers: Iterable[tuple[Tier, Address]], folder: Path) -> None:
+    """Check installation, compiler, disk and ports of `tiers`.
+
+    Raises:
+        SettingsError: with what to do about it.
+    """
+    chosen = list(tiers)
+    for tier, _ in chosen:
+        check_installed(tier)
+    if any(tier.needs_compiler for tier, _ in chosen):
+        check_compiler()
+    check_disk(folder, sum(tier.first_start_bytes for tier, _ in chosen if not _is_filled(tier)))
+    taken: dict[int, str] = {}
+    for tier, address in chosen:
+        if address.port in taken:
+            raise SettingsError(
+                f"{tier.name}.port and {taken[address.port]}.port are both {address.port}.", param=f"{tier.name}.port"
+            )
+        taken[address.port] = tier.name
+        bind(address.host, address.port, setting=f"{tier.name}.port").close()
+
+
+def _is_filled(tier: Tier) -> bool:
+    """Whether an earlier start already filled the tier's folder under `$ISTHMUS_HOME`."""
+    folder = home() / tier.store if tier.store else None
+    return folder is None or (folder.is_dir() and any(folder.iterdir()))
+
+
+def check_installed(tier: Tier) -> None:
+    """The tier's packages are here."""
+    extra = extra_of(tier.name)
+    if missing := ", ".join(each.requirement for each in extra.missing):
+        without = "" if tier.name == "router" else ", or leave it out with --tiers"
+        raise SettingsError(
+            f"The {tier.name} tier is not installed (missing: {missing}). Run: {extra.remedy}{without}.",
+            param="up.tiers",
+        )
+
+
+def check_compiler() -> None:
+    """A C++ compiler is here: vLLM's CPU build compiles sampling kernels at the first request."""
+    if not any(shutil.which(name) for name in COMPILERS):
+        raise SettingsError(
+            "The cloud tier needs a C++ compiler (g++) on this machine. Install it (Debian: apt install g++), "
+            "or leave the cloud out with --tiers edge.",
+            param="up.tiers",
+        )
+
+
+def check_disk(folder: Path, needed_bytes: int) -> None:
+    """`folder` has room for models, checkpoint and logs."""
+    floor_bytes = 64 * 1024**2
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < needed_bytes + floor_bytes:
+        raise SettingsError(
+            f"The disk of {folder} has {free_bytes // 1024**2} MiB free; "
+            f"{(needed_bytes + floor_bytes) // 1024**2} MiB are needed. Free some, or set ISTHMUS_HOME elsewhere.",
+            param="up.run_dir",
+        )

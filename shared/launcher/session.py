@@ -1,0 +1,206 @@
+"""One run of `isthmus up`: the edge pair first, the cloud meanwhile, and in the end no process left."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+
+from shared.clock import Clock
+from shared.launcher import preflight
+from shared.launcher.console import Ready, Reporter
+from shared.launcher.control import SOCKET_NAME, Control
+from shared.launcher.logfile import LogFile
+from shared.launcher.processes import sweep
+from shared.launcher.readiness import Probe
+from shared.launcher.runner import Launch, TierRunner, TierState
+from shared.launcher.settings import Address, TierName, UpSettings, address_of, sensor_roots
+from shared.launcher.tiers import TIERS
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+DONE, INTERRUPTED = 0, 130
+_FOLLOW_PAUSE_S = 0.2
+_PROGRESS_S = 15.0
+_KNOWN_LIMIT_S = 15.0
+
+
+class Session:
+    """Owns the tiers of one run from the first check to the last process."""
+
+    def __init__(
+        self, settings: UpSettings, config: Path | None, reporter: Reporter, *, folder: Path, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._config = config
+        self._reporter = reporter
+        self._folder = folder
+        self._clock = clock
+        self._began_ms = clock.now_ms()
+        self._run_id = f"{int(clock.unix_s())}-{secrets.token_hex(4)}"
+        self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._runners: dict[TierName, TierRunner] = {}
+
+    async def run(self) -> int:
+        """Run until a signal; 0 after an orderly end, 130 when a second signal cut it short.
+
+        Raises:
+            SettingsError: the machine does not allow a start; nothing was started.
+            StartFailed: a tier failed before it was ready; everything is stopped.
+        """
+        self._on_signals()
+        if left := await sweep(self._folder):
+            self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
+        addresses = {name: address_of(name, self._config) for name in self._names()}
+        preflight.check([(TIERS[name], address) for name, address in addresses.items()], self._folder)
+        run_folder = self._make_run_folder()
+        async with aiohttp.ClientSession() as http:
+            self._make_runners(addresses, run_folder, Probe(http, self._clock))
+            async with Control(self._folder / SOCKET_NAME, self._runners, lambda: self._facts(run_folder)):
+                try:
+                    await self._serve(run_folder, Probe(http, self._clock))
+                finally:
+                    await self._end()
+        return INTERRUPTED if self._hurry.is_set() else DONE
+
+    def _names(self) -> tuple[TierName, ...]:
+        return tuple(name for name in TIERS if name == "router" or name in self._settings.tiers)
+
+    def _on_signals(self) -> None:
+        def on_signal() -> None:
+            (self._hurry if self._stop.is_set() else self._stop).set()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
+
+    def _make_run_folder(self) -> Path:
+        """A folder for logs and simulated sensors; the oldest ones go."""
+        earlier = sorted((p for p in self._folder.iterdir() if p.is_dir()), key=lambda p: p.name)
+        for old in earlier[: max(0, len(earlier) + 1 - self._settings.kept_runs)]:
+            shutil.rmtree(old, ignore_errors=True)
+        folder = self._folder / self._run_id
+        (folder / "sensors").mkdir(parents=True, mode=0o700)
+        return folder
+
+    def _make_runners(self, addresses: dict[TierName, Address], run_folder: Path, probe: Probe) -> None:
+        launch = Launch(self._run_id, self._folder, run_folder, self._config, self._settings.restart, self._clock)
+        roots = [*sensor_roots(self._config), str(run_folder / "sensors")]
+        settings: dict[TierName, dict[str, str]] = {
+            "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": orjson.dumps(roots).decode()},
+            "router": {},
+            "cloud": {},
+        }
+        for name, address in addresses.items():
+            self._runners[name] = TierRunner(
+                TIERS[name],
+                launch,
+                probe,
+                self._reporter,
+                url=address.url,
+                settings=settings[name],
+                ready_limit_s=self._settings.ready_limits_s.of(name),
+            )
+
+    def _facts(self, run_folder: Path) -> dict[str, Any]:
+        return {
+            "run_id": self._run_id,
+            "endpoint": self._endpoint,
+            "model": DEFAULT_MODEL,
+            "logs": str(run_folder),
+            "sensors": str(run_folder / "sensors"),
+        }
+
+    @property
+    def _endpoint(self) -> str:
+        return f"{self._runners['router'].url}/v1"
+
+    async def _serve(self, run_folder: Path, probe: Probe) -> None:
+        """Start all tiers and return at the stop signal; a failed start is raised."""
+        tasks = [
+            asyncio.create_task(self._stop.wait()),
+            asyncio.create_task(self._start(run_folder, probe)),
+            asyncio.create_task(self._follow(run_folder)),
+            asyncio.create_task(self._tell_progress()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done() and (error := task.exception()) is not None:
+                    raise _first(error)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _start(self, run_folder: Path, probe: Probe) -> None:
+        """Edge pair first: on two cores the cloud's start would hold it back for a minute."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._runners["router"].run())
+            if "edge" in self._runners:
+                group.create_task(self._prepared("edge"))
+                await self._ready(("edge", "router"), "edge", run_folder, probe)
+            if "cloud" in self._runners:
+                group.create_task(self._prepared("cloud"))
+                await self._ready(tuple(self._runners), "cloud", run_folder, probe)
+
+    async def _prepared(self, name: TierName) -> None:
+        await self._runners[name].prepare()
+        await self._runners[name].run()
+
+    async def _ready(self, tiers: tuple[TierName, ...], awaited: str, run_folder: Path, probe: Probe) -> None:
+        for name in tiers:
+            await self._runners[name].was_ready.wait()
+        if not await probe.until_known(self._runners["router"].url, awaited, limit_s=_KNOWN_LIMIT_S):
+            self._reporter.note("router", f"does not see the {awaited} tier yet: see its log")
+        after_s = (self._clock.now_ms() - self._began_ms) / 1000
+        self._reporter.ready(Ready(tiers, self._endpoint, DEFAULT_MODEL, after_s, run_folder))
+
+    async def _follow(self, run_folder: Path) -> None:
+        files = {
+            name: LogFile(run_folder / f"{name}.log", limit_bytes=self._settings.log_bytes) for name in self._runners
+        }
+        while True:
+            for name, file in files.items():
+                for line in file.new_lines():
+                    self._reporter.log_line(name, line)
+            await self._clock.sleep(_FOLLOW_PAUSE_S)
+
+    async def _tell_progress(self) -> None:
+        """Say now and then what is still being waited for."""
+        while True:
+            await self._clock.sleep(_PROGRESS_S)
+            for name, runner in self._runners.items():
+                if not runner.was_ready.is_set() and runner.state is not TierState.WAITING:
+                    self._reporter.note(name, f"still {runner.state}")
+
+    async def _end(self) -> None:
+        """End every process: asked first, killed at the limit or at the second signal."""
+        self._reporter.note("up", "stopping (Ctrl-C again to stop at once)")
+        for runner in self._runners.values():
+            runner.ask_to_stop()
+        ended = asyncio.create_task(self._all_ended())
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({ended, hurried}, timeout=self._settings.stop_limit_s, return_when=asyncio.FIRST_COMPLETED)
+        if not ended.done():
+            for runner in self._runners.values():
+                runner.kill_now()
+        await sweep(self._folder, run_id=self._run_id)
+        await ended
+        hurried.cancel()
+        self._reporter.note("up", "stopped")
+
+    async def _all_ended(self) -> None:
+        for runner in self._runners.values():
+            await runner.ended()
+
+
+def _first(error: BaseException) -> BaseException:
+    """The first single error of a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,42 @@
+"""What every test stands on: a home of its own, no settings leaking in from the environment, free ports."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Point `$ISTHMUS_HOME` at an empty folder and drop every setting of the caller's shell."""
+    for name in list(os.environ):
+        if name.startswith("ISTHMUS_") and name not in _FOR_TESTS:
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("ISTHMUS_HOME", str(home))
+    return home
+
+
+_FOR_TESTS = frozenset({"ISTHMUS_K8S_SCHEMAS", "ISTHMUS_TEST_CACHE"})
+"""Variables that point tests at material kept between runs; no program of ours reads them."""
+
+
+@pytest.fixture
+def free_port() -> Callable[[], int]:
+    """A function that finds loopback ports nobody listens on; each call gives another one."""
+    given: set[int] = set()
+
+    def find() -> int:
+        while True:
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                port = int(probe.getsockname()[1])
+            if port not in given:
+                given.add(port)
+                return port
+
+    return find
