@@ -149,7 +149,10 @@ class BackendSnapshot:
 
     def model(self, model_id: str) -> ServedModel | None:
         """The served model of that name, if any."""
-        return next((m for m in self.models if m.model_id == model_id), None)
+        for served in self.models:
+            if served.model_id == model_id:
+                return served
+        return None
 
 
 PROMPT_BUCKETS_TOKENS = (256, 1_024, 4_096)

@@ -1,0 +1,43 @@
+"""Says what one request needs in tokens: what is certain, what is likely, and how much output to expect."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from router.policy.model import Policy
+from shared.fleet import prompt_bucket
+from shared.openai.facts import RequestFacts
+
+_CERTAIN_SHARE = 3
+"""The estimate counts three bytes a token. Hardly any prompt covers more than nine bytes a token, so a third of the
+estimate is a lower bound of the true count: only what does not fit even so is clearly too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Tokens of one request. `certain_tokens` is a lower bound of prompt and output together, `likely_tokens` the
+    estimate of the same; `output_tokens` is what the caller asked for, or the policy's default."""
+
+    model: str
+    features: frozenset[str]
+    prompt_tokens: int
+    output_tokens: int
+    certain_tokens: int
+    likely_tokens: int
+    bucket: int
+
+
+def need_of(request: RequestFacts, policy: Policy) -> Need:
+    """The need of `request`. An output without a limit is clamped to what is left, so it needs one token."""
+    prompt = request.prompt_tokens_estimate
+    asked = request.max_tokens
+    output = policy.default_output_tokens if asked is None else asked
+    return Need(
+        model=request.model,
+        features=request.features,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        certain_tokens=prompt // _CERTAIN_SHARE + (1 if asked is None else asked),
+        likely_tokens=prompt + output,
+        bucket=prompt_bucket(prompt),
+    )

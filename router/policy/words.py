@@ -1,0 +1,75 @@
+"""Explains a decision in sentences that a user understands."""
+
+from __future__ import annotations
+
+from router.policy.model import Candidate, Decision, Reason, Rejected, Rejection
+from shared.privacy import Action, PrivacyClass
+
+_CLASS = {
+    PrivacyClass.PUBLIC: "Nothing personal or secret was found in this request.",
+    PrivacyClass.PERSONAL: "This request holds personal data.",
+    PrivacyClass.SECRET: "This request holds a credential.",
+    PrivacyClass.UNKNOWN: "This request could not be scanned as a whole, so it is treated as the strictest class.",
+}
+_ACTION = {
+    Action.ANY: "It may run on any tier.",
+    Action.MASK: "It must stay on the edge, because masking is not available.",
+    Action.EDGE_ONLY: "It must stay on the edge.",
+    Action.BLOCK: "Policy refuses it on every tier.",
+}
+_REASON = {
+    Reason.PREFERRED_TIER: "it is of the preferred tier and is expected to be fast enough",
+    Reason.PRIVACY_REQUIRES_EDGE: "privacy requires the edge, and it is the best there",
+    Reason.ROUTE_OVERRIDE: "the caller chose this tier",
+    Reason.EDGE_UNAVAILABLE: "no edge backend is ready with enough room for it",
+    Reason.CLOUD_UNAVAILABLE: "no cloud backend is ready with enough room for it",
+    Reason.EDGE_TOO_SLOW: "the edge is expected to miss the latency objective, or has just recovered from that",
+    Reason.CLOUD_TOO_SLOW: "the cloud is expected to miss the latency objective, or has just recovered from that",
+    Reason.FASTEST: "it is expected to finish first",
+    Reason.TRIAL: "it has not been measured yet, and this request measures it",
+    Reason.BLOCKED: "policy refuses this content",
+    Reason.PRIVACY_UNAVAILABLE: "privacy rules out the cloud, and no edge backend can serve it now",
+    Reason.NO_CAPACITY: "no eligible backend has room now",
+    Reason.MODEL_NOT_FOUND: "no backend serves this model",
+    Reason.CONTEXT_LENGTH_EXCEEDED: "it does not fit the context of any allowed backend",
+    Reason.FEATURE_NOT_SERVED: "no allowed backend supports a feature that it asks for",
+}
+_REJECTION = {
+    Rejection.PRIVACY: "privacy does not let this request leave the edge",
+    Rejection.ROUTE_OVERRIDE: "the caller asked for another tier",
+    Rejection.MODE: "the router's mode leaves this tier out",
+    Rejection.NOT_READY: "it is starting, or has failed",
+    Rejection.DRAINING: "it is shutting down",
+    Rejection.STALE: "it has not reported for too long",
+    Rejection.MODEL_NOT_SERVED: "it does not serve this model",
+    Rejection.FEATURE_MISSING: "it does not support a feature that this request asks for",
+    Rejection.CONTEXT_TOO_SMALL: "its context is too small for this request",
+    Rejection.BREAKER_OPEN: "it failed repeatedly and is being left alone",
+    Rejection.COOLING_DOWN: "it asked for a pause that has not passed yet",
+    Rejection.THERMAL_CRITICAL: "it is too hot to take new work",
+    Rejection.QUEUE_FULL: "its queue is full",
+}
+
+
+def explain(decision: Decision) -> tuple[str, ...]:
+    """Sentences in the order of the decision: class, action, choice, alternatives, rejections."""
+    lines = [_CLASS[decision.privacy_class], _ACTION[decision.action]]
+    if decision.candidates:
+        first, *others = decision.candidates
+        lines.append(f"It goes to {_named(first)}, because {_REASON[decision.reason]}{_expected(first)}.")
+        lines.extend(f"If that fails before the first word: {_named(c)}{_expected(c)}." for c in others)
+    else:
+        lines.append(f"It is refused: {_REASON[decision.reason]}.")
+    lines.extend(f"Not {_named(r)}: {_REJECTION[r.reason]}." for r in decision.rejected)
+    return tuple(lines)
+
+
+def _named(backend: Candidate | Rejected) -> str:
+    return f"{backend.backend_id} ({backend.zone})"
+
+
+def _expected(candidate: Candidate) -> str:
+    if candidate.predicted_ttft_ms is None:
+        return ", not measured yet"
+    tpot = "" if candidate.predicted_tpot_ms is None else f", then {candidate.predicted_tpot_ms:.0f} ms a token"
+    return f"; first token expected after {candidate.predicted_ttft_ms:.0f} ms{tpot}"
