@@ -7,13 +7,17 @@
     │   ├── NotFound               404   ├── PayloadTooLarge       413
     │   ├── UnsupportedMediaType   415   └── PolicyBlocked         403
     ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
-    │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  └── Draining
+    │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  ├── Draining
+    │   └── RateLimited            429: a backend's quota is used up
     ├── BackendError           a backend failed: 502 or 504
     │   ├── BackendUnreachable  ├── BackendTimeout  ├── BackendStatus  └── StreamBroken
     ├── TrustError             bytes that nobody vouched for, or that are not what they claim to be
     │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  └── DigestMismatch
+    ├── SourceUnavailable      a package could not be fetched; nothing was installed
     ├── StateUnavailable       the fleet's state store does not answer
+    ├── StartFailed            a program that was started to serve ended or never became ready
     └── SettingsError          the operator's configuration or machine is at fault
+        └── InsufficientMemory    the plan needs more memory than is free
 
 Every error is picklable (it crosses Ray and multiprocessing boundaries) and holds no prompt text, key or
 matched value: `param` names the field at fault, never its value.
@@ -176,6 +180,21 @@ class Draining(CapacityError):
     default_code = "draining"
 
 
+class RateLimited(CapacityError):
+    """Every backend that may serve this is cooling down after a 429; `retry_after_s` is what remains (429)."""
+
+    status = 429
+    type = "rate_limit_error"
+    default_code = "rate_limit_exceeded"
+
+
+class Overloaded(CapacityError):
+    """The replicas of a model are busy and their queue is full (429): this model alone, not the whole backend."""
+
+    status = 429
+    default_code = "queue_full"
+
+
 class BackendError(IsthmusError):
     """A backend did not do its part (502)."""
 
@@ -249,6 +268,13 @@ class DigestMismatch(TrustError):
     default_code = "digest_mismatch"
 
 
+class SourceUnavailable(IsthmusError):
+    """A package could not be fetched from where it is kept; nothing was installed."""
+
+    status = 502
+    default_code = "source_unavailable"
+
+
 class StateUnavailable(IsthmusError):
     """The state store did not answer within its limit; callers go on with what they last knew."""
 
@@ -256,7 +282,24 @@ class StateUnavailable(IsthmusError):
     default_code = "state_unavailable"
 
 
+class StartFailed(IsthmusError):
+    """A program that was started to serve ended, or was not ready within its limit."""
+
+    default_code = "start_failed"
+
+
 class SettingsError(IsthmusError):
     """Configuration, environment or machine does not allow the start; `param` names the setting."""
 
     default_code = "settings"
+
+
+class InsufficientMemory(SettingsError):
+    """A plan needs more memory than is free; both figures are stated in bytes."""
+
+    default_code = "insufficient_memory"
+
+    def __init__(self, message: str, *, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(message, param="memory")
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
