@@ -20,8 +20,8 @@ from typer.exceptions import Abort, TyperException
 
 from shared import __version__
 from shared.errors import IsthmusError, SettingsError
+from shared.extras import COMMAND_GROUP, TIER_EXTRAS, extra_of
 
-GROUP = "isthmus.commands"
 DONE, FAILED, USAGE, FAULT, INTERRUPTED = 0, 1, 2, 70, 130
 _TIERS_PANEL = "Tiers"
 
@@ -38,21 +38,25 @@ class Root(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in _contributed():
             return own
-        command = _load(_contributed()[cmd_name])
-        command.rich_help_panel = _TIERS_PANEL
-        return command
+        return _load(_contributed()[cmd_name])
 
 
 def _contributed() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in entry_points(group=COMMAND_GROUP)}
 
 
 def _load(point: EntryPoint) -> Any:
     try:
-        command = typer.main.get_group(point.load())
+        command: Any = typer.main.get_command(point.load())
     except Exception as error:  # noqa: BLE001 - a broken plug-in, whatever it raises, must not take the others along
-        return _stand_in(point.name, error)
+        command = _stand_in(point.name, error)
+        command.rich_help_panel = _TIERS_PANEL
+        return command
     command.name = point.name
+    # Completion is installed once, for the whole command.
+    command.params = [each for each in command.params if each.name not in ("install_completion", "show_completion")]
+    if point.name in TIER_EXTRAS:
+        command.rich_help_panel = _TIERS_PANEL
     if _is_absent(point.name):
         command.short_help = f"{_first_line(command.help)} (not installed: see isthmus doctor)"
     return command
@@ -79,8 +83,6 @@ def _stand_in(name: str, error: Exception) -> Any:
 
 
 def _is_absent(name: str) -> bool:
-    from shared.extras import TIER_EXTRAS, extra_of  # noqa: PLC0415 - metadata is read only for help and failures
-
     return name in TIER_EXTRAS and not extra_of(name).is_installed
 
 
@@ -168,8 +170,6 @@ def _fail(message: str, code: int) -> int:
 
 
 def _fail_import(arguments: list[str], error: ImportError) -> int:
-    from shared.extras import TIER_EXTRAS, extra_of  # noqa: PLC0415 - metadata is read only for help and failures
-
     tier = next((word for word in arguments if not word.startswith("-")), "")
     if tier in TIER_EXTRAS and (missing := extra_of(tier).missing):
         names = ", ".join(each.requirement for each in missing)

@@ -1,8 +1,4 @@
-"""Which optional parts of the distribution are installed, read from the distribution's own metadata.
-
-An extra counts as installed when the first requirement it lists is there: that is the engine the tier is built on
-(llama.cpp, hyperscan, Ray, locust), while the others are often present for another reason.
-"""
+"""Which optional parts of the distribution are installed, read from the distribution's own metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +8,12 @@ from importlib import metadata
 from packaging.requirements import Requirement
 
 DISTRIBUTION = "isthmus"
-TIER_EXTRAS = ("edge", "router", "cloud", "loadtest")
+COMMAND_GROUP = "isthmus.commands"
+"""Entry points by which tiers and others contribute sub-commands."""
+ENGINES = {"edge": "xllamacpp", "router": "hyperscan", "cloud": "ray", "loadtest": "locust"}
+"""The requirement of each extra that tells whether the extra was meant to be here: what the tier is built on. Its
+other requirements are often present for another reason."""
+TIER_EXTRAS = tuple(ENGINES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Installed:
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """One extra with its requirements in the order of `pyproject.toml`."""
+    """One extra and its requirements."""
 
     name: str
     requirements: tuple[Installed, ...]
@@ -35,7 +36,7 @@ class Extra:
     @property
     def is_installed(self) -> bool:
         """Whether this tier was meant to run here."""
-        return not self.requirements or self.requirements[0].version is not None
+        return any(each.name == ENGINES[self.name] and each.version is not None for each in self.requirements)
 
     @property
     def missing(self) -> tuple[Installed, ...]:
@@ -73,7 +74,8 @@ def _belongs(requirement: Requirement, extra: str) -> bool:
 
 
 def _installed(requirement: Requirement) -> Installed:
-    stated = f"{requirement.name}{requirement.specifier}"
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    stated = f"{requirement.name}{extras}{requirement.specifier}"
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:

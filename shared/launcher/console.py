@@ -11,11 +11,12 @@ from typing import Any, Protocol, TextIO
 import orjson
 
 _SNIPPET = """\
-from openai import OpenAI
-client = OpenAI(base_url="{endpoint}", api_key="unused")
+{imports}from openai import OpenAI
+client = OpenAI(base_url="{endpoint}", api_key={key})
 answer = client.chat.completions.create(
     model="{model}", messages=[{{"role": "user", "content": "Which city is the capital of France?"}}])
 print(answer.choices[0].message.content)"""
+_KEY_VARIABLE = "ISTHMUS_API_KEY"
 _COLOURS = {"edge": "32", "router": "36", "cloud": "35", "up": "1"}
 _HIDDEN_FIELDS = frozenset({"component", "level", "event", "timestamp", "at"})
 _WIDTH = 6
@@ -28,6 +29,7 @@ class Ready:
     tiers: tuple[str, ...]
     endpoint: str
     model: str
+    asks_for_key: bool
     after_s: float
     logs: Path
 
@@ -96,9 +98,12 @@ class TextReporter:
         )
         self._print("")
         self._print(f"Ready after {ready.after_s:.1f} s: {', '.join(ready.tiers)}. Endpoint: {ready.endpoint}")
-        self._print(f"  curl -s {ready.endpoint}/chat/completions -H 'content-type: application/json' -d '{body}'")
+        bearer = f' -H "authorization: Bearer ${_KEY_VARIABLE}"' if ready.asks_for_key else ""
+        self._print(
+            f"  curl -s {ready.endpoint}/chat/completions{bearer} -H 'content-type: application/json' -d '{body}'"
+        )
         self._print("")
-        for line in _SNIPPET.format(endpoint=ready.endpoint, model=ready.model).splitlines():
+        for line in _snippet(ready).splitlines():
             self._print(f"  {line}")
         self._print("")
         self._print(f"Logs: {ready.logs}   Stop: Ctrl-C")
@@ -117,6 +122,13 @@ class TextReporter:
 
     def _print(self, text: str) -> None:
         print(text, file=self._out, flush=True)
+
+
+def _snippet(ready: Ready) -> str:
+    key, imports = '"unused"', ""
+    if ready.asks_for_key:
+        key, imports = f'os.environ["{_KEY_VARIABLE}"]', "import os\n"
+    return _SNIPPET.format(imports=imports, endpoint=ready.endpoint, key=key, model=ready.model)
 
 
 def short(line: bytes) -> str | None:

@@ -23,23 +23,23 @@ FOLDER_VARIABLE = "ISTHMUS_RUN_DIR"
 TIER_VARIABLE = "ISTHMUS_RUN_TIER"
 _SWEEPS = 50
 _SWEEP_PAUSE_S = 0.1
-# -P keeps the working directory off the import path: a folder named like a package there must not be imported.
-_COMMAND = (sys.executable, "-P", "-m", "shared.cli")
+ISTHMUS = (sys.executable, "-P", "-m", "shared.cli")
+"""The `isthmus` command of this installation. -P keeps the working directory off the import path: a folder there that
+is named like a package must not be imported."""
 
 
 class Child:
-    """One started `isthmus` command whose output goes to a log file."""
+    """One started program whose output goes to a log file."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls, arguments: tuple[str, ...], *, env: Mapping[str, str], log: Path) -> Child:
-        """Start `isthmus ARGUMENTS`; it does not see the terminal's Ctrl-C, which is for the launcher alone."""
+    async def start(cls, command: tuple[str, ...], *, env: Mapping[str, str], log: Path) -> Child:
+        """Start `command`; it does not see the terminal's Ctrl-C, which is for the launcher alone."""
         with log.open("ab") as out:
             process = await asyncio.create_subprocess_exec(
-                *_COMMAND,
-                *arguments,
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

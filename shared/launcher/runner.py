@@ -19,7 +19,7 @@ from shared.clock import Clock
 from shared.errors import StartFailed
 from shared.launcher.console import Reporter
 from shared.launcher.logfile import error_line
-from shared.launcher.processes import Child, child_environment, sweep
+from shared.launcher.processes import ISTHMUS, Child, child_environment, sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.settings import RestartSettings
 from shared.launcher.tiers import Tier
@@ -46,14 +46,16 @@ class Launch:
     config: Path | None
     restart: RestartSettings
     clock: Clock
+    program: tuple[str, ...] = ISTHMUS
 
     def log_of(self, tier: str) -> Path:
         """The log file of `tier`."""
         return self.logs / f"{tier}.log"
 
-    def arguments(self, words: tuple[str, ...]) -> tuple[str, ...]:
+    def command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """The command line for `words`, with the shared settings file."""
-        return (*words, "--config", str(self.config)) if self.config else words
+        config = ("--config", str(self.config)) if self.config else ()
+        return (*self.program, *words, *config)
 
 
 class TierRunner:
@@ -201,7 +203,7 @@ class TierRunner:
     async def _start(self, command: tuple[str, ...]) -> Child:
         log = self._launch.log_of(self.tier.name)
         try:
-            self._child = await Child.start(self._launch.arguments(command), env=self._env, log=log)
+            self._child = await Child.start(self._launch.command(command), env=self._env, log=log)
         except OSError as error:
             raise StartFailed(f"{self.tier.name}: cannot be started ({error.strerror}).") from None
         return self._child

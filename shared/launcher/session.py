@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import shutil
 import signal
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import orjson
 
 from shared.clock import Clock
 from shared.launcher import preflight
@@ -20,14 +20,14 @@ from shared.launcher.logfile import LogFile
 from shared.launcher.processes import sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.runner import Launch, TierRunner, TierState
-from shared.launcher.settings import Address, TierName, UpSettings, address_of, sensor_roots
+from shared.launcher.settings import TierName, UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
 
-DEFAULT_MODEL = "smollm2-135m-instruct"
 DONE, INTERRUPTED = 0, 130
 _FOLLOW_PAUSE_S = 0.2
 _PROGRESS_S = 15.0
 _KNOWN_LIMIT_S = 15.0
+_RUN_NAME = re.compile(r"[0-9]+-[0-9a-f]{8}\Z")
 
 
 class Session:
@@ -43,6 +43,9 @@ class Session:
         self._clock = clock
         self._began_ms = clock.now_ms()
         self._run_id = f"{int(clock.unix_s())}-{secrets.token_hex(4)}"
+        self._run_folder = folder / self._run_id
+        self._sensors = self._run_folder / "sensors"
+        self._wiring = wiring_of(settings.tiers, config, sensors=self._sensors)
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._runners: dict[TierName, TierRunner] = {}
 
@@ -56,20 +59,17 @@ class Session:
         self._on_signals()
         if left := await sweep(self._folder):
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
-        addresses = {name: address_of(name, self._config) for name in self._names()}
-        preflight.check([(TIERS[name], address) for name, address in addresses.items()], self._folder)
-        run_folder = self._make_run_folder()
+        preflight.check([(TIERS[name], each) for name, each in self._wiring.addresses.items()], self._folder)
+        self._make_run_folder()
         async with aiohttp.ClientSession() as http:
-            self._make_runners(addresses, run_folder, Probe(http, self._clock))
-            async with Control(self._folder / SOCKET_NAME, self._runners, lambda: self._facts(run_folder)):
+            probe = Probe(http, self._clock)
+            self._make_runners(probe)
+            async with Control(self._folder / SOCKET_NAME, self._runners, self._facts):
                 try:
-                    await self._serve(run_folder, Probe(http, self._clock))
+                    await self._serve(probe)
                 finally:
                     await self._end()
         return INTERRUPTED if self._hurry.is_set() else DONE
-
-    def _names(self) -> tuple[TierName, ...]:
-        return tuple(name for name in TIERS if name == "router" or name in self._settings.tiers)
 
     def _on_signals(self) -> None:
         def on_signal() -> None:
@@ -78,53 +78,45 @@ class Session:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
 
-    def _make_run_folder(self) -> Path:
-        """A folder for logs and simulated sensors; the oldest ones go."""
-        earlier = sorted((p for p in self._folder.iterdir() if p.is_dir()), key=lambda p: p.name)
+    def _make_run_folder(self) -> None:
+        """A folder for logs and simulated sensors; those of the oldest runs go."""
+        earlier = sorted(each for each in self._folder.iterdir() if _RUN_NAME.match(each.name))
         for old in earlier[: max(0, len(earlier) + 1 - self._settings.kept_runs)]:
             shutil.rmtree(old, ignore_errors=True)
-        folder = self._folder / self._run_id
-        (folder / "sensors").mkdir(parents=True, mode=0o700)
-        return folder
+        self._sensors.mkdir(parents=True, mode=0o700)
 
-    def _make_runners(self, addresses: dict[TierName, Address], run_folder: Path, probe: Probe) -> None:
-        launch = Launch(self._run_id, self._folder, run_folder, self._config, self._settings.restart, self._clock)
-        roots = [*sensor_roots(self._config), str(run_folder / "sensors")]
-        settings: dict[TierName, dict[str, str]] = {
-            "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": orjson.dumps(roots).decode()},
-            "router": {},
-            "cloud": {},
-        }
-        for name, address in addresses.items():
+    def _make_runners(self, probe: Probe) -> None:
+        launch = Launch(self._run_id, self._folder, self._run_folder, self._config, self._settings.restart, self._clock)
+        for name, address in self._wiring.addresses.items():
             self._runners[name] = TierRunner(
                 TIERS[name],
                 launch,
                 probe,
                 self._reporter,
                 url=address.url,
-                settings=settings[name],
+                settings=self._wiring.variables[name],
                 ready_limit_s=self._settings.ready_limits_s.of(name),
             )
 
-    def _facts(self, run_folder: Path) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         return {
             "run_id": self._run_id,
             "endpoint": self._endpoint,
-            "model": DEFAULT_MODEL,
-            "logs": str(run_folder),
-            "sensors": str(run_folder / "sensors"),
+            "model": self._wiring.model,
+            "logs": str(self._run_folder),
+            "sensors": str(self._sensors),
         }
 
     @property
     def _endpoint(self) -> str:
-        return f"{self._runners['router'].url}/v1"
+        return f"{self._wiring.addresses['router'].url}/v1"
 
-    async def _serve(self, run_folder: Path, probe: Probe) -> None:
+    async def _serve(self, probe: Probe) -> None:
         """Start all tiers and return at the stop signal; a failed start is raised."""
         tasks = [
             asyncio.create_task(self._stop.wait()),
-            asyncio.create_task(self._start(run_folder, probe)),
-            asyncio.create_task(self._follow(run_folder)),
+            asyncio.create_task(self._start(probe)),
+            asyncio.create_task(self._follow()),
             asyncio.create_task(self._tell_progress()),
         ]
         try:
@@ -137,32 +129,35 @@ class Session:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _start(self, run_folder: Path, probe: Probe) -> None:
+    async def _start(self, probe: Probe) -> None:
         """Edge pair first: on two cores the cloud's start would hold it back for a minute."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._runners["router"].run())
             if "edge" in self._runners:
                 group.create_task(self._prepared("edge"))
-                await self._ready(("edge", "router"), "edge", run_folder, probe)
+                await self._ready(("edge", "router"), "edge", probe)
             if "cloud" in self._runners:
                 group.create_task(self._prepared("cloud"))
-                await self._ready(tuple(self._runners), "cloud", run_folder, probe)
+                await self._ready(tuple(self._runners), "cloud", probe)
 
     async def _prepared(self, name: TierName) -> None:
         await self._runners[name].prepare()
         await self._runners[name].run()
 
-    async def _ready(self, tiers: tuple[TierName, ...], awaited: str, run_folder: Path, probe: Probe) -> None:
+    async def _ready(self, tiers: tuple[TierName, ...], awaited: str, probe: Probe) -> None:
         for name in tiers:
             await self._runners[name].was_ready.wait()
         if not await probe.until_known(self._runners["router"].url, awaited, limit_s=_KNOWN_LIMIT_S):
             self._reporter.note("router", f"does not see the {awaited} tier yet: see its log")
         after_s = (self._clock.now_ms() - self._began_ms) / 1000
-        self._reporter.ready(Ready(tiers, self._endpoint, DEFAULT_MODEL, after_s, run_folder))
+        self._reporter.ready(
+            Ready(tiers, self._endpoint, self._wiring.model, self._wiring.asks_for_key, after_s, self._run_folder)
+        )
 
-    async def _follow(self, run_folder: Path) -> None:
+    async def _follow(self) -> None:
         files = {
-            name: LogFile(run_folder / f"{name}.log", limit_bytes=self._settings.log_bytes) for name in self._runners
+            name: LogFile(self._run_folder / f"{name}.log", limit_bytes=self._settings.log_bytes)
+            for name in self._runners
         }
         while True:
             for name, file in files.items():

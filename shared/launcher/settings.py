@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
@@ -68,7 +70,7 @@ class UpSettings(SectionSettings, section="up"):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a tier listens; `client_host` is where this machine reaches it."""
+    """Where a tier listens."""
 
     host: str
     port: int
@@ -84,6 +86,8 @@ class _EdgePart(SectionSettings, section="edge"):
     model_config = SettingsConfigDict(extra="ignore")
     host: str = "127.0.0.1"
     port: int = Field(8081, ge=1, le=65535)
+    model: str = "smollm2-135m-instruct"
+    router: dict[str, Any] = Field(default_factory=dict)
     thermal: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -91,6 +95,8 @@ class _RouterPart(SectionSettings, section="router"):
     model_config = SettingsConfigDict(extra="ignore")
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=1, le=65535)
+    keys: tuple[dict[str, Any], ...] = ()
+    clouds: tuple[dict[str, Any], ...] = ()
 
 
 class _CloudPart(SectionSettings, section="cloud"):
@@ -99,20 +105,52 @@ class _CloudPart(SectionSettings, section="cloud"):
     port: int = Field(8000, ge=1, le=65535)
 
 
-_PARTS: dict[TierName, type[_EdgePart | _RouterPart | _CloudPart]] = {
-    "edge": _EdgePart,
-    "router": _RouterPart,
-    "cloud": _CloudPart,
-}
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """How the tiers of one machine find each other, by the file and environment that they read themselves."""
+
+    addresses: Mapping[TierName, Address]
+    model: str
+    asks_for_key: bool
+    variables: Mapping[TierName, Mapping[str, str]]
+    """What each child gets in its environment, because its settings leave it open."""
 
 
-def address_of(tier: TierName, config: Path | None) -> Address:
-    """Where `tier` will listen, by the same file and environment that it reads itself."""
-    part = load_part(_PARTS[tier], tier, config)
-    return Address(part.host, part.port)
+def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path) -> Wiring:
+    """Connect `tiers` and the router: agent to router, router to cloud, and `sensors` as one more sensor tree.
+
+    What the settings say stays; only what they leave open is filled in.
+    """
+    edge = load_part(_EdgePart, "edge", config)
+    router = load_part(_RouterPart, "router", config)
+    cloud = load_part(_CloudPart, "cloud", config)
+    known: dict[TierName, Address] = {
+        "edge": Address(edge.host, edge.port),
+        "router": Address(router.host, router.port),
+        "cloud": Address(cloud.host, cloud.port),
+    }
+    roots = [*(str(root) for root in edge.thermal.get("roots", ["/sys"])), str(sensors)]
+    variables: dict[TierName, dict[str, str]] = {
+        "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": _json(roots)},
+        "router": {},
+        "cloud": {},
+    }
+    if "url" not in edge.router:
+        variables["edge"]["ISTHMUS__EDGE__ROUTER__URL"] = known["router"].url
+    if "cloud" in tiers and not router.clouds:
+        variables["router"]["ISTHMUS__ROUTER__CLOUDS"] = _json([{"id": "cloud", "url": known["cloud"].url}])
+    return Wiring(
+        addresses={name: address for name, address in known.items() if name == "router" or name in tiers},
+        model=edge.model,
+        asks_for_key=bool(router.keys),
+        variables=variables,
+    )
 
 
-def sensor_roots(config: Path | None) -> list[str]:
-    """The sensor trees that the edge agent is configured to read."""
-    roots = load_part(_EdgePart, "edge", config).thermal.get("roots", ["/sys"])
-    return [str(root) for root in roots]
+def addresses_of(config: Path | None) -> Mapping[TierName, Address]:
+    """Where each tier would listen."""
+    return wiring_of(("edge", "cloud"), config, sensors=Path("/")).addresses
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
