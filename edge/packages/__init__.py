@@ -9,6 +9,6 @@ The public face is `edge.packages.library.Library(root)`:
     verify(name, *, progress=None) -> Package          raises a TrustError
 
 `Package` has `name`, `digest` (`sha256:` + 64 hex digits of the model file), `manifest` (pydantic; `model_dump()` for
-`--json`), `folder`, `model_path`. `progress` is called with `edge.packages.progress.Progress(step, done_bytes, total_bytes)`.
-All of it blocks: call it in a thread from a running event loop.
+`--json`), `folder`, `model_path`. `progress` is called with a `Progress(step, done_bytes, total_bytes)` of
+`edge.packages.progress`. All of it blocks: call it in a thread from a running event loop.
 """

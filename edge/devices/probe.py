@@ -1,0 +1,111 @@
+"""Looks once at the machine: processor, cores that this process may use, memory that it may take, power, libraries."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from edge.devices.power import Power, read_power
+
+# Instruction sets that change how fast the engine's kernels run, by their names in /proc/cpuinfo.
+_FEATURES = frozenset(
+    {"sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "neon", "asimd",
+     "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2"}
+)  # fmt: skip
+_ENGINE_LIBRARY = "libgomp.so.1"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """What the device has. Memory figures hold for this process: a container's limit is respected."""
+
+    machine: str
+    cpu_model: str
+    cpu_features: frozenset[str]
+    cores_total: int
+    cores_usable: int
+    memory_total_bytes: int
+    memory_available_bytes: int
+    power: Power
+    missing_libraries: tuple[str, ...] = field(default=())
+    """System libraries that the engine loads and that are not installed."""
+
+
+def probe(root: Path = Path("/")) -> DeviceFacts:
+    """The facts of this machine, with `proc` and `sys` read below `root`."""
+    model, features = _processor(root / "proc" / "cpuinfo")
+    cores_total = os.cpu_count() or 1
+    total, available = _memory(root / "sys" / "fs" / "cgroup")
+    return DeviceFacts(
+        machine=platform.machine(),
+        cpu_model=model,
+        cpu_features=features,
+        cores_total=cores_total,
+        cores_usable=_cores_usable(cores_total, root / "sys" / "fs" / "cgroup"),
+        memory_total_bytes=total,
+        memory_available_bytes=available,
+        power=read_power(root / "sys"),
+        missing_libraries=() if _loads(_ENGINE_LIBRARY) else (_ENGINE_LIBRARY,),
+    )
+
+
+def _processor(cpuinfo: Path) -> tuple[str, frozenset[str]]:
+    """Name and relevant features of the first processor; x86 lists `flags`, arm64 `Features`."""
+    fields: dict[str, str] = {}
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor() or "unknown", frozenset()
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    words = (fields.get("flags") or fields.get("Features") or "").split()
+    return fields.get("model name") or fields.get("Model") or "unknown", frozenset(words) & _FEATURES
+
+
+def _cores_usable(cores_total: int, cgroup: Path) -> int:
+    """Cores by affinity and by the container's quota, at least one."""
+    affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores_total
+    quota = (_text(cgroup / "cpu.max") or "max").split()
+    if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]):
+        affine = min(affine, int(quota[0]) // int(quota[1]))
+    return max(1, affine)
+
+
+def _memory(cgroup: Path) -> tuple[int, int]:
+    """Total and available bytes: the machine's, or the container's (cgroup v2) where that is less."""
+    memory = psutil.virtual_memory()
+    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
+    if not (limit and used and limit.isdigit() and used.isdigit()):
+        return memory.total, memory.available
+    free = max(0, int(limit) - int(used) + _reclaimable_bytes(cgroup / "memory.stat"))
+    return min(memory.total, int(limit)), min(memory.available, free)
+
+
+def _reclaimable_bytes(memory_stat: Path) -> int:
+    """Page cache that the container would give back: counted as used, but free to take."""
+    for line in (_text(memory_stat) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "inactive_file" and value.isdigit():
+            return int(value)
+    return 0
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return None
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True

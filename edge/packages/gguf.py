@@ -1,0 +1,319 @@
+"""Reads the header of a GGUF file within fixed bounds, before any native code sees a byte of it.
+
+Layout (ggml, docs/gguf.md): magic, version, tensor count, key count; keys with typed values; tensor descriptions;
+padding to `general.alignment`; tensor data. Whatever the file says, reading takes bounded time and memory: counts,
+lengths and the header as a whole are limited, arrays are walked and not kept. Every refusal names the field and
+the offset at which it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from edge.packages.ggml_types import ARRAY, BOOL, SCALAR_FORMATS, STRING, TENSOR_TYPES
+from shared.errors import ModelCorrupt
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+HEADER_LIMIT_BYTES = 64 << 20
+KEYS_LIMIT = 4096
+TENSORS_LIMIT = 16384
+STRINGS_LIMIT = 1 << 20
+"""Elements of all string arrays together; the largest vocabularies have a quarter of it."""
+KEY_LIMIT_BYTES = 256
+TENSOR_NAME_LIMIT_BYTES = 63
+STRING_LIMIT_BYTES = 1 << 20
+KEPT_ARRAY_LIMIT = 1024
+KEPT_NUMBERS_LIMIT = 1 << 16
+"""Elements of all kept arrays together."""
+ALIGNMENT_DEFAULT_BYTES = 32
+ALIGNMENT_LIMIT_BYTES = 1 << 16
+_WINDOW_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class GgufArray:
+    """Where an array lies that is too long to keep: `size_bytes` from `offset`, elements with their lengths."""
+
+    element_type: int
+    count: int
+    offset: int
+    size_bytes: int
+
+
+Value = int | float | bool | str | tuple[int | float | bool, ...] | GgufArray
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor: dimensions innermost first, `offset` from the start of the file."""
+
+    name: str
+    dimensions: tuple[int, ...]
+    type_name: str
+    offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """All that a GGUF file says before its tensor data."""
+
+    version: int
+    alignment_bytes: int
+    metadata: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+    data_offset: int
+    file_bytes: int
+
+
+def read_header(fd: int) -> GgufHeader:
+    """Read and check the header of the open file `fd`, whose position is left alone.
+
+    Raises:
+        ModelCorrupt: the bytes are not a GGUF file, contradict themselves, or end early; `param` names the field,
+            and for a short file the message gives expected and actual sizes.
+    """
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelCorrupt("The model is not a regular file.", param="file")
+    cursor = _Cursor(fd, status.st_size)
+    version = _preamble(cursor)
+    tensor_count = cursor.count("tensor_count", TENSORS_LIMIT)
+    key_count = cursor.count("metadata_kv_count", KEYS_LIMIT)
+    metadata = _metadata(cursor, key_count)
+    alignment = _alignment(metadata)
+    described = [_tensor(cursor, index) for index in range(tensor_count)]
+    data_offset = -(-cursor.offset // alignment) * alignment
+    if not described:  # a vocabulary file: nothing follows, not even padding
+        data_offset = cursor.offset
+    tensors = _placed(described, data_offset, alignment, status.st_size)
+    return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size)
+
+
+def _preamble(cursor: _Cursor) -> int:
+    if cursor.take("magic", 4) != MAGIC:
+        raise ModelCorrupt("The file does not begin with the GGUF magic.", param="magic")
+    version = cursor.scalar("version", "<I")
+    if version not in VERSIONS:
+        swapped = int.from_bytes(int(version).to_bytes(4, "little"), "big")
+        order = " It is stored in the other byte order." if swapped in VERSIONS else ""
+        cursor.refuse("version", f"is {version}; versions {VERSIONS[0]} to {VERSIONS[-1]} are read.{order}")
+    return int(version)
+
+
+def _metadata(cursor: _Cursor, key_count: int) -> dict[str, Value]:
+    metadata: dict[str, Value] = {}
+    for index in range(key_count):
+        key = cursor.string(f"key {index}", KEY_LIMIT_BYTES)
+        if not key:
+            cursor.refuse(f"key {index}", "is empty.")
+        if key in metadata:
+            cursor.refuse(f"key {index}", f"repeats {key!r}.")
+        metadata[key] = _value(cursor, key)
+    return metadata
+
+
+def _value(cursor: _Cursor, key: str) -> Value:
+    kind = int(cursor.scalar(f"type of {key}", "<I"))
+    if kind == STRING:
+        return cursor.string(key, STRING_LIMIT_BYTES)
+    if kind == ARRAY:
+        return _array(cursor, key)
+    if kind not in SCALAR_FORMATS:
+        cursor.refuse(f"type of {key}", f"is {kind}, which is no value type.")
+    return _native(kind, cursor.scalar(key, SCALAR_FORMATS[kind]))
+
+
+def _native(kind: int, value: int | float) -> int | float | bool:
+    return bool(value) if kind == BOOL else value
+
+
+def _array(cursor: _Cursor, key: str) -> Value:
+    kind = int(cursor.scalar(f"element type of {key}", "<I"))
+    if kind != STRING and kind not in SCALAR_FORMATS:
+        cursor.refuse(f"element type of {key}", f"is {kind}, which is no type of array elements.")
+    count = int(cursor.scalar(f"length of {key}", "<Q"))
+    start = cursor.offset
+    if kind == STRING:
+        cursor.skip_strings(key, count)
+        return GgufArray(kind, count, start, cursor.offset - start)
+    width = struct.calcsize(SCALAR_FORMATS[kind])
+    if count > KEPT_ARRAY_LIMIT or not cursor.can_keep(count):
+        cursor.skip(key, count * width)
+        return GgufArray(kind, count, start, count * width)
+    raw = cursor.take(key, count * width)
+    return tuple(_native(kind, value) for (value,) in struct.iter_unpack(SCALAR_FORMATS[kind], raw))
+
+
+def _alignment(metadata: Mapping[str, Value]) -> int:
+    alignment = metadata.get("general.alignment", ALIGNMENT_DEFAULT_BYTES)
+    if not isinstance(alignment, int) or not 1 <= alignment <= ALIGNMENT_LIMIT_BYTES or alignment & (alignment - 1):
+        raise ModelCorrupt(
+            f"general.alignment must be a power of two up to {ALIGNMENT_LIMIT_BYTES}.", param="general.alignment"
+        )
+    return alignment
+
+
+def _tensor(cursor: _Cursor, index: int) -> TensorInfo:
+    """A description as written: `offset` is still relative to the tensor data."""
+    name = cursor.string(f"name of tensor {index}", TENSOR_NAME_LIMIT_BYTES)
+    rank = int(cursor.scalar(f"rank of {name}", "<I"))
+    if not 1 <= rank <= 4:
+        cursor.refuse(f"rank of {name}", f"is {rank}; it must be 1 to 4.")
+    dimensions = struct.unpack(f"<{rank}Q", cursor.take(f"dimensions of {name}", 8 * rank))
+    number = int(cursor.scalar(f"type of {name}", "<I"))
+    kind = TENSOR_TYPES.get(number)
+    if kind is None:
+        cursor.refuse(f"type of {name}", f"is {number}, which is no tensor type.")
+    elements = 1
+    for extent in dimensions:
+        elements *= extent
+    if not 1 <= elements < 1 << 62:
+        cursor.refuse(f"dimensions of {name}", "hold a zero or overflow.")
+    if dimensions[0] % kind.block_elements:
+        cursor.refuse(f"dimensions of {name}", f"do not divide into blocks of {kind.block_elements} ({kind.name}).")
+    size_bytes = elements // kind.block_elements * kind.block_bytes
+    offset = int(cursor.scalar(f"offset of {name}", "<Q"))
+    return TensorInfo(name, dimensions, kind.name, offset, size_bytes)
+
+
+def _placed(described: list[TensorInfo], data_offset: int, alignment: int, file_bytes: int) -> tuple[TensorInfo, ...]:
+    """Tensors with offsets in the file. They must follow each other without gap or overlap, as the engine demands."""
+    placed: list[TensorInfo] = []
+    names: set[str] = set()
+    expected = end = data_offset
+    for tensor in described:
+        at = data_offset + tensor.offset
+        if tensor.name in names:
+            raise ModelCorrupt(f"Tensor {tensor.name!r} is described twice.", param=tensor.name)
+        if at != expected:
+            fault = (
+                "is not aligned" if at % alignment else "overlaps the one before" if at < expected else "leaves a gap"
+            )
+            raise ModelCorrupt(
+                f"Tensor {tensor.name!r} at offset {at} {fault}; offset {expected} was expected.", param=tensor.name
+            )
+        names.add(tensor.name)
+        placed.append(TensorInfo(tensor.name, tensor.dimensions, tensor.type_name, at, tensor.size_bytes))
+        end = at + tensor.size_bytes
+        expected = -(-end // alignment) * alignment
+    if file_bytes < end or file_bytes > expected:
+        what = "truncated" if file_bytes < end else "longer than its tensors"
+        raise ModelCorrupt(f"The file is {what}: {end} bytes were expected, it has {file_bytes}.", param="file")
+    return tuple(placed)
+
+
+class _Cursor:
+    """Reads forward through a window, so that memory is bounded by the window and the largest single field."""
+
+    def __init__(self, fd: int, file_bytes: int) -> None:
+        self._fd = fd
+        self._file_bytes = file_bytes
+        self._window = b""
+        self._window_offset = 0
+        self._at = 0
+        self._strings_left = STRINGS_LIMIT
+        self._numbers_left = KEPT_NUMBERS_LIMIT
+
+    @property
+    def offset(self) -> int:
+        """Offset in the file of the next byte."""
+        return self._window_offset + self._at
+
+    def refuse(self, field: str, what: str) -> NoReturn:
+        """Raise ModelCorrupt for `field`, which ends at the present offset."""
+        raise ModelCorrupt(f"At byte {self.offset}: {field} {what}", param=field)
+
+    def take(self, field: str, size: int) -> bytes:
+        """The next `size` bytes."""
+        self._ensure(field, size)
+        taken = self._window[self._at : self._at + size]
+        self._at += size
+        return taken
+
+    def scalar(self, field: str, layout: str) -> int | float:
+        """The next number of `struct` format `layout`."""
+        value: int | float = struct.unpack(layout, self.take(field, struct.calcsize(layout)))[0]
+        return value
+
+    def count(self, field: str, limit: int) -> int:
+        """The next 64-bit count, at most `limit`."""
+        value = int(self.scalar(field, "<Q"))
+        if value > limit:
+            self.refuse(field, f"is {value}; at most {limit} are read.")
+        return value
+
+    def string(self, field: str, limit_bytes: int) -> str:
+        """The next string, at most `limit_bytes` of UTF-8."""
+        size = int(self.scalar(f"length of {field}", "<Q"))
+        if size > limit_bytes:
+            self.refuse(f"length of {field}", f"is {size} bytes; at most {limit_bytes} are read.")
+        try:
+            return self.take(field, size).decode()
+        except UnicodeDecodeError:
+            self.refuse(field, "is not UTF-8.")
+
+    def can_keep(self, count: int) -> bool:
+        """Count `count` array elements against the budget of kept ones; False when it is spent."""
+        self._numbers_left -= count
+        return self._numbers_left >= 0
+
+    def skip(self, field: str, size: int) -> None:
+        """Pass over `size` bytes that must exist."""
+        self._within(field, size)
+        self._window_offset = self.offset + size
+        self._window, self._at = b"", 0
+
+    def skip_strings(self, field: str, count: int) -> None:
+        """Pass over `count` strings."""
+        if count > self._strings_left:
+            self.refuse(f"length of {field}", f"is {count}; at most {STRINGS_LIMIT} strings are read.")
+        self._strings_left -= count
+        unpack = struct.Struct("<Q").unpack_from
+        while count:
+            self._ensure(field, 8)
+            window, at, end = self._window, self._at, len(self._window)
+            while count and at + 8 <= end:
+                size = unpack(window, at)[0]
+                if size > STRING_LIMIT_BYTES or at + 8 + size > end:
+                    break
+                at += 8 + size
+                count -= 1
+            self._at = at
+            if count and at + 8 <= end:  # the next string reaches beyond the window, or beyond the limit
+                self.string_extent(field)
+                count -= 1
+
+    def string_extent(self, field: str) -> None:
+        """Pass over one string of any position in the window."""
+        size = int(self.scalar(f"length in {field}", "<Q"))
+        if size > STRING_LIMIT_BYTES:
+            self.refuse(f"length in {field}", f"is {size} bytes; at most {STRING_LIMIT_BYTES} are read.")
+        self._ensure(field, size)
+        self._at += size
+
+    def _within(self, field: str, size: int) -> None:
+        end = self.offset + size
+        if end > HEADER_LIMIT_BYTES:
+            self.refuse(field, f"ends at byte {end}; a header may have {HEADER_LIMIT_BYTES} bytes.")
+        if end > self._file_bytes:
+            raise ModelCorrupt(
+                f"The file is truncated inside {field}: at least {end} bytes were expected, it has {self._file_bytes}.",
+                param=field,
+            )
+
+    def _ensure(self, field: str, size: int) -> None:
+        if self._at + size <= len(self._window):
+            return
+        self._within(field, size)
+        offset = self.offset
+        self._window = os.pread(self._fd, max(size, _WINDOW_BYTES), offset)
+        self._window_offset, self._at = offset, 0
+        if len(self._window) < size:
+            raise ModelCorrupt(f"The file shrank while {field} was read.", param=field)

@@ -1,0 +1,209 @@
+"""Decides whether an open GGUF file is a base model that the engine runs, and states its facts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+
+from edge.memory.geometry import ModelGeometry, geometry_of
+from edge.packages.ggml_types import FILE_TYPES, STRING
+from edge.packages.gguf import GgufArray, GgufHeader, read_header
+from edge.packages.manifest import ModelFacts, RopeFacts, TokenizerFacts
+from shared.errors import ModelCorrupt, NotABaseModel, UnsupportedArchitecture
+
+SUPPORTED_ARCHITECTURES = frozenset(
+    {"apertus", "arcee", "command-r", "ernie4_5", "exaone", "gemma", "gemma2", "gemma3", "granite", "hunyuan-dense",
+     "internlm2", "llama", "mistral3", "olmo", "olmo2", "phi3", "qwen2", "qwen3", "seed_oss", "smollm3", "stablelm",
+     "starcoder2"}
+)  # fmt: skip
+"""Decoders with full attention in every block, for which the KV arithmetic holds (for sliding windows: as an upper
+bound). Others would be planned wrongly, so they are refused by name."""
+
+_TOKENS = "tokenizer.ggml.tokens"
+_SPECIAL = {
+    "bos": "tokenizer.ggml.bos_token_id",
+    "eos": "tokenizer.ggml.eos_token_id",
+    "eot": "tokenizer.ggml.eot_token_id",
+    "unknown": "tokenizer.ggml.unknown_token_id",
+    "padding": "tokenizer.ggml.padding_token_id",
+}
+_BLOCK = re.compile(r"^blk\.(\d+)\.")
+_HASH_CHUNK_BYTES = 1 << 20
+
+# Pre-tokenizer tags of vocabularies whose family is known, by the hash of the token list.
+_PRE_BY_TOKENS = {"e3f79317b457a91937391f6e0ee99d97ba2a3adae02bc26db8f59710ddb27ffe": "smollm"}
+
+
+def inspect(fd: int) -> ModelFacts:
+    """Check the header of the open file `fd` and return what it says.
+
+    Raises:
+        ModelCorrupt: the file is broken or contradicts itself.
+        UnsupportedArchitecture: it is whole, but nothing here runs it; names the value found.
+        NotABaseModel: it is whole, but an adapter, a vocabulary, a projector or one part of several.
+    """
+    header = read_header(fd)
+    _require_base_model(header)
+    architecture = _require_architecture(header)
+    tokenizer = _tokenizer(fd, header)
+    geometry = geometry_of(
+        {key: value for key, value in header.metadata.items() if not isinstance(value, GgufArray)},
+        vocabulary_tokens=tokenizer.tokens,
+    )
+    _require_agreement(header, geometry)
+    return ModelFacts(
+        architecture=architecture,
+        quantisation=_quantisation(header),
+        parameters=sum(math.prod(tensor.dimensions) for tensor in header.tensors),
+        geometry=geometry,
+        tokenizer=tokenizer,
+        rope=_rope(header, architecture),
+        trained_context_tokens=geometry.trained_context_tokens,
+    )
+
+
+def _require_base_model(header: GgufHeader) -> None:
+    kind = header.metadata.get("general.type", "model")
+    if kind != "model":
+        raise NotABaseModel(f"general.type is {_shown(kind)}; a base model was expected.", param="general.type")
+    parts = header.metadata.get("split.count", 1)
+    if parts not in (0, 1):
+        raise NotABaseModel(f"This is one part of a model split into {_shown(parts)} files.", param="split.count")
+
+
+def _require_architecture(header: GgufHeader) -> str:
+    found = header.metadata.get("general.architecture")
+    if not isinstance(found, str) or found not in SUPPORTED_ARCHITECTURES:
+        shown = "missing" if found is None else _shown(found)
+        raise UnsupportedArchitecture(
+            f"general.architecture is {shown}; no engine here runs it.", param="general.architecture"
+        )
+    if not header.tensors:
+        raise NotABaseModel("The file holds a vocabulary and no tensors.", param="tensor_count")
+    return found
+
+
+def _shown(value: object) -> str:
+    """A header value for a message: short and printable whatever the file says."""
+    return repr(value)[:80]
+
+
+def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
+    tokens = header.metadata.get(_TOKENS)
+    if not isinstance(tokens, GgufArray) or tokens.element_type != STRING or not tokens.count:
+        raise ModelCorrupt(f"{_TOKENS} is missing or no list of strings.", param=_TOKENS)
+    for key in ("tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
+        if key in header.metadata and _length(header.metadata[key]) != tokens.count:
+            raise ModelCorrupt(f"{key} has not one entry for each of the {tokens.count} tokens.", param=key)
+    model, pre = _text(header, "tokenizer.ggml.model"), _text(header, "tokenizer.ggml.pre")
+    template = _text(header, "tokenizer.chat_template")
+    fingerprint = _sha256_of(fd, tokens)
+    return TokenizerFacts(
+        model=model or "missing",
+        pre=pre,
+        tokens=tokens.count,
+        tokens_sha256=fingerprint,
+        special_ids=_special_ids(header, tokens.count),
+        chat_template_sha256=hashlib.sha256(template.encode()).hexdigest() if template else None,
+        findings=_findings(model, pre, fingerprint, template),
+    )
+
+
+def _findings(model: str | None, pre: str | None, fingerprint: str, template: str | None) -> tuple[str, ...]:
+    found = []
+    expected = _PRE_BY_TOKENS.get(fingerprint)
+    if expected is not None and pre != expected:
+        found.append("pre_tokenizer_mismatch")
+    elif model == "gpt2" and pre in (None, "default"):
+        found.append("pre_tokenizer_missing")
+    if not template:
+        found.append("chat_template_missing")
+    return tuple(found)
+
+
+def _special_ids(header: GgufHeader, tokens: int) -> dict[str, int]:
+    ids = {}
+    for name, key in _SPECIAL.items():
+        value = header.metadata.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int) or not 0 <= value < tokens:
+            raise ModelCorrupt(f"{key} is {_shown(value)}, beyond the {tokens} tokens.", param=key)
+        ids[name] = value
+    return ids
+
+
+def _length(value: object) -> int:
+    if isinstance(value, GgufArray):
+        return value.count
+    return len(value) if isinstance(value, tuple) else 0
+
+
+def _text(header: GgufHeader, key: str) -> str | None:
+    value = header.metadata.get(key)
+    if value is not None and not isinstance(value, str):
+        raise ModelCorrupt(f"{key} is not a string.", param=key)
+    return value
+
+
+def _sha256_of(fd: int, array: GgufArray) -> str:
+    digest, at, end = hashlib.sha256(), array.offset, array.offset + array.size_bytes
+    while at < end:
+        chunk = os.pread(fd, min(_HASH_CHUNK_BYTES, end - at), at)
+        if not chunk:
+            raise ModelCorrupt("The file shrank while it was read.", param="file")
+        digest.update(chunk)
+        at += len(chunk)
+    return digest.hexdigest()
+
+
+def _require_agreement(header: GgufHeader, geometry: ModelGeometry) -> None:
+    """Header keys against tensors: where they differ the engine aborts, or answers nonsense with status 200."""
+    stated = header.metadata.get(f"{geometry.architecture}.vocab_size", geometry.vocabulary_tokens)
+    if stated != geometry.vocabulary_tokens:
+        raise ModelCorrupt(
+            f"vocab_size is {_shown(stated)}; the token list has {geometry.vocabulary_tokens}.",
+            param=f"{geometry.architecture}.vocab_size",
+        )
+    expected = (geometry.embedding_length, geometry.vocabulary_tokens)
+    embedding = next((t.dimensions for t in header.tensors if t.name == "token_embd.weight"), None)
+    if embedding != expected:
+        raise ModelCorrupt(f"token_embd.weight is {embedding}; {expected} was expected.", param="token_embd.weight")
+    blocks = {int(match[1]) for tensor in header.tensors if (match := _BLOCK.match(tensor.name))}
+    if blocks != set(range(geometry.layers)):
+        raise ModelCorrupt(
+            f"block_count is {geometry.layers}; the tensors form {len(blocks)} blocks.",
+            param=f"{geometry.architecture}.block_count",
+        )
+
+
+def _quantisation(header: GgufHeader) -> str:
+    """The file type where stated, else the type that holds most bytes."""
+    stated = header.metadata.get("general.file_type")
+    if isinstance(stated, int) and stated in FILE_TYPES:
+        return FILE_TYPES[stated]
+    sizes: dict[str, int] = {}
+    for tensor in header.tensors:
+        sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + tensor.size_bytes
+    return max(sizes, key=lambda name: sizes[name])
+
+
+def _rope(header: GgufHeader, architecture: str) -> RopeFacts:
+    def number(name: str) -> int | float | None:
+        key = f"{architecture}.rope.{name}"
+        value = header.metadata.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            raise ModelCorrupt(f"{key} is not a finite number of at least 0.", param=key)
+        return value
+
+    dimensions = number("dimension_count")
+    return RopeFacts(
+        dimension_count=int(dimensions) if dimensions is not None else None,
+        freq_base=number("freq_base"),
+        scaling_type=_text(header, f"{architecture}.rope.scaling.type"),
+        scaling_factor=number("scaling.factor"),
+    )

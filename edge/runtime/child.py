@@ -1,0 +1,184 @@
+"""One engine process as its parent holds it: spawned, proven by one real token, watched, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import json
+import os
+import secrets
+import signal
+import sys
+from pathlib import Path
+
+import aiohttp
+
+from edge.runtime.crash import reason_of_exit
+from edge.runtime.options import EngineOptions
+from edge.runtime.port import EngineConnection
+from shared.settings import environment
+
+_PROGRAM = Path(__file__).with_name("process.py")
+_STDERR_TAIL_BYTES = 16 << 10
+_BASE_URL = "http://engine"
+_EXIT_GRACE_S = 2.0
+_SOCKET_NAME_SAMPLE = "01234567.sock"
+_SOCKET_PATH_LIMIT_BYTES = 103  # sun_path of the smallest platform, with its end mark
+
+# The engine needs its libraries and its thread settings; keys and tokens of the agent are none of its business.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV")
+_PASSED_ON_PREFIXES = ("OMP_", "GOMP_", "GGML_", "LLAMA_")
+
+
+class StartFailed(Exception):
+    """The process ended or stayed silent before it served a token. `refused`: it will do so again."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.refused = refused
+
+
+class EngineChild:
+    """A running engine process. Built by `spawn`; `prove` must succeed before it may serve."""
+
+    def __init__(self, process: asyncio.subprocess.Process, socket: Path, secret: str) -> None:
+        self._process = process
+        self._socket = socket
+        self._headers = {"Authorization": f"Bearer {secret}"}
+        self._tail = bytearray()
+        self._stderr = asyncio.create_task(self._keep_stderr_tail())
+
+    @classmethod
+    async def spawn(cls, options: EngineOptions, model_fd: int, folder: Path) -> EngineChild:
+        """Start a process that loads the open file `model_fd` and listens in the private `folder`.
+
+        The file is handed over as an open descriptor, so what was checked is what is loaded. The message on standard
+        input carries the secret: command lines and environments can be read by other processes.
+        """
+        secret = secrets.token_urlsafe(32)
+        socket = folder / f"{secrets.token_hex(4)}.sock"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            str(_PROGRAM),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
+            pass_fds=(model_fd,),
+            start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
+        )
+        child = cls(process, socket, secret)
+        order = {"options": options.wire(), "model": f"/dev/fd/{model_fd}", "socket": str(socket), "secret": secret}
+        assert process.stdin is not None  # noqa: S101 - it was asked for above
+        # Not drained: it fits the pipe, and an await here could be cancelled with nobody holding the process.
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        return child
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def connection(self) -> EngineConnection:
+        """Where it listens."""
+        return EngineConnection(base_url=_BASE_URL, socket_path=self._socket, headers=self._headers)
+
+    async def prove(self, limit_s: float) -> None:
+        """Wait until the process has loaded its model and has generated one token.
+
+        Raises:
+            StartFailed: it ended, refused the model, or did neither within `limit_s`.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._loaded()
+                await self._one_token()
+        except TimeoutError:
+            raise StartFailed(f"The engine did not become ready within {limit_s:g} s.") from None
+
+    async def exited(self) -> str:
+        """Wait for the end of the process; the reason in words without content."""
+        status = await self._process.wait()
+        with contextlib.suppress(TimeoutError):  # a grandchild may hold the pipe open
+            await asyncio.wait_for(asyncio.shield(self._stderr), _EXIT_GRACE_S)
+        return reason_of_exit(status, bytes(self._tail))
+
+    async def stop(self, grace_s: float) -> None:
+        """End the process: SIGTERM, after `grace_s` SIGKILL; then remove its socket. Safe to call twice."""
+        self._signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(self._process.wait(), grace_s)
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._process.wait()
+        finally:
+            self._stderr.cancel()
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            self._socket.unlink(missing_ok=True)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def _loaded(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - it was asked for in `spawn`
+        line = await self._process.stdout.readline()
+        answer = json.loads(line) if line.endswith(b"\n") else {}
+        if answer.get("ready") is True:
+            return
+        raise StartFailed(await self.exited(), refused="refused" in answer)
+
+    async def _one_token(self) -> None:
+        body = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
+        connector = aiohttp.UnixConnector(path=str(self._socket))
+        try:
+            async with (
+                aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers) as session,
+                session.post("/completion", json=body) as answer,
+            ):
+                if answer.status != 200:
+                    raise StartFailed(f"The engine answered the first request with status {answer.status}.")
+                predicted = (await answer.json()).get("tokens_predicted")
+        except (aiohttp.ClientError, ValueError):
+            if self._process.returncode is None:
+                raise StartFailed("The engine broke off the first request.") from None
+            raise StartFailed(await self.exited()) from None
+        if not predicted:
+            raise StartFailed("The engine answered the first request without a token.")
+
+    async def _keep_stderr_tail(self) -> None:
+        assert self._process.stderr is not None  # noqa: S101 - it was asked for in `spawn`
+        while chunk := await self._process.stderr.read(4096):
+            self._tail += chunk
+            del self._tail[:-_STDERR_TAIL_BYTES]
+
+
+def _environment() -> dict[str, str]:
+    """The part of the agent's environment that the engine may see."""
+    passed = {
+        name: value
+        for name, value in environment().items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    # A native abort otherwise starts a debugger, which takes seconds and writes to standard output.
+    return {**passed, "GGML_NO_BACKTRACE": "1"}
+
+
+def private_folder(run_dir: Path) -> Path:
+    """A folder for sockets under `run_dir` that no other user can enter.
+
+    Raises:
+        OSError: it cannot be made, or its name is too long for the address of a socket.
+    """
+    folder = run_dir / "engine"
+    if len(os.fsencode(folder / _SOCKET_NAME_SAMPLE)) > _SOCKET_PATH_LIMIT_BYTES:
+        raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chmod(folder, 0o700)  # noqa: PTH101 - it may have existed with another mode
+    return folder

@@ -1,0 +1,80 @@
+"""The closed set of options that may reach the engine, each within the range that is known not to kill or hang it.
+
+Outside these ranges the engine aborts (`n_ctx=1`, `n_threads=0`), accepts and never answers (`n_parallel=0`) or
+fails to load (quantised values without flash attention), so nothing else can be expressed here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from edge.memory.kv import KvType, aligned_tokens
+from shared.errors import SettingsError
+
+_ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+_RANGES: dict[str, tuple[int, int]] = {
+    "context_tokens": (256, 1 << 24),
+    "slots": (1, 64),
+    "threads": (1, 256),
+    "threads_batch": (1, 256),
+    "batch_tokens": (32, 4096),
+    "ubatch_tokens": (1, 4096),
+    "prompt_cache_mib": (0, 65536),
+    "ping_interval_s": (1, 3600),
+}
+
+
+def check_range(name: str, value: object) -> None:
+    """Raise SettingsError unless `value` is an integer that the engine survives as option `name`."""
+    least, most = _RANGES[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise SettingsError(f"Engine option {name} must be between {least} and {most}.", param=name)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """Options of one engine process, fixed for its life. `context_tokens` is per slot.
+
+    Raises:
+        SettingsError: a value lies outside its range, or two of them exclude each other.
+    """
+
+    model_alias: str
+    context_tokens: int
+    slots: int
+    threads: int
+    threads_batch: int
+    kv_type: KvType = KvType.F16
+    batch_tokens: int = 128
+    ubatch_tokens: int = 63
+    """Below 64 greedy output is bit-stable across resume, cache and batching."""
+    flash_attention: bool = True
+    prompt_cache_mib: int = 0
+    ping_interval_s: int = 1
+
+    def __post_init__(self) -> None:
+        for name in _RANGES:
+            check_range(name, getattr(self, name))
+        if self.ubatch_tokens > self.batch_tokens:
+            raise SettingsError("Engine option ubatch_tokens must not exceed batch_tokens.", param="ubatch_tokens")
+        if self.kv_type is not KvType.F16 and not self.flash_attention:
+            raise SettingsError("A quantised KV cache needs flash attention.", param="kv_type")
+        if not _ALIAS.match(self.model_alias):
+            raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
+
+    def wire(self) -> dict[str, str | int | bool]:
+        """The message to the child process: the engine's own names, total context over all slots."""
+        return {
+            "model_alias": self.model_alias,
+            "n_ctx": aligned_tokens(self.context_tokens) * self.slots,
+            "n_parallel": self.slots,
+            "n_threads": self.threads,
+            "n_threads_batch": self.threads_batch,
+            "n_batch": self.batch_tokens,
+            "n_ubatch": self.ubatch_tokens,
+            "kv_type": self.kv_type.value,
+            "flash_attention": self.flash_attention,
+            "cache_ram_mib": self.prompt_cache_mib,
+            "sse_ping_interval": self.ping_interval_s,
+        }
