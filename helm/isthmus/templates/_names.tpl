@@ -1,0 +1,78 @@
+{{/* Decides how every object is called and labelled. */}}
+
+{{- define "isthmus.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 36 | trimSuffix "-" -}}
+{{- end -}}
+
+{{/*
+At most 36 characters, so that the longest derived name (`-cloud` for the RayService, at most 47) always fits. A name
+that must be cut gets six characters of its hash: two long releases never share objects.
+*/}}
+{{- define "isthmus.fullname" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+  {{- $chart := include "isthmus.name" . -}}
+  {{- $name = ternary .Release.Name (printf "%s-%s" .Release.Name $chart) (contains $chart .Release.Name) -}}
+{{- end -}}
+{{- $name = $name | replace "." "-" -}}
+{{- if gt (len $name) 36 -}}
+  {{- printf "%s-%s" ($name | trunc 29 | trimSuffix "-") ($name | sha256sum | trunc 6) -}}
+{{- else -}}
+  {{- $name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.router.name" -}}{{ include "isthmus.fullname" . }}-router{{- end -}}
+{{- define "isthmus.cloud.name" -}}{{ include "isthmus.fullname" . }}-cloud{{- end -}}
+{{- define "isthmus.redis.name" -}}{{ include "isthmus.fullname" . }}-redis{{- end -}}
+
+{{/* KubeRay names the serve service after the RayService. */}}
+{{- define "isthmus.cloud.serveService" -}}{{ include "isthmus.cloud.name" . }}-serve-svc{{- end -}}
+
+{{/*
+Labels that select pods. They are immutable in a Deployment and a StatefulSet, so nothing that changes with a version
+may ever be added here. Call with (dict "root" $ "component" "router").
+*/}}
+{{- define "isthmus.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "isthmus.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{/* Labels of objects. Pod templates carry only selector labels: a new chart version alone must not restart pods. */}}
+{{- define "isthmus.labels" -}}
+{{- $own := include "isthmus.selectorLabels" . | fromYaml -}}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63) -}}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .root.Release.Service -}}
+{{- $_ := set $own "app.kubernetes.io/part-of" "isthmus" -}}
+{{- with .root.Chart.AppVersion -}}{{- $_ := set $own "app.kubernetes.io/version" . -}}{{- end -}}
+{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) $own) -}}
+{{- end -}}
+
+{{/* `metadata` of an object: name, namespace, labels, annotations. Call with (dict "root" $ "component" c "name" n). */}}
+{{- define "isthmus.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "isthmus.labels" . | nindent 2 }}
+{{- with merge (deepCopy (.annotations | default dict)) (.root.Values.commonAnnotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The first model that the chart knows by name, for the command in the notes. */}}
+{{- define "isthmus.notes.question" -}}
+{{- $model := "smollm2-135m-instruct" -}}
+{{- if include "isthmus.cloud.onRay" . -}}
+  {{- $model = (index (include "isthmus.cloud.settings" . | fromYaml).models 0).model_id -}}
+{{- else -}}
+  {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}
+{{- end -}}
+{{- dict "model" $model "messages" (list (dict "role" "user" "content" "Which city is the capital of France?")) | toJson -}}
+{{- end -}}
+
+{{/* "true" for a value that was set, 0 included. */}}
+{{- define "isthmus.given" -}}
+{{- if not (or (kindIs "invalid" .) (eq (toString .) "")) -}}true{{- end -}}
+{{- end -}}

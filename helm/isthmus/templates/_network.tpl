@@ -1,0 +1,66 @@
+{{/* Decides who may talk to whom: everything not named here is denied, in both directions. */}}
+
+{{- define "isthmus.network.on" -}}
+{{- if (.Values.networkPolicy).enabled -}}true{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.network.dns" -}}
+- to:
+    {{- toYaml ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
+  ports:
+    - port: 53
+      protocol: UDP
+    - port: 53
+      protocol: TCP
+{{- end -}}
+
+{{/* One component of this release as a peer. Call with (dict "root" $ "component" c). */}}
+{{- define "isthmus.network.peer" -}}
+- podSelector:
+    matchLabels:
+      {{- include "isthmus.selectorLabels" . | nindent 6 }}
+{{- end -}}
+
+{{/* All Ray pods of this release, of the old and of the new cluster during an upgrade. */}}
+{{- define "isthmus.network.ray" -}}
+{{ include "isthmus.network.peer" (dict "root" . "component" "ray-head") }}
+{{ include "isthmus.network.peer" (dict "root" . "component" "ray-worker") }}
+{{- end -}}
+
+{{/* Scrapes. Call with (dict "root" $ "port" p). */}}
+{{- define "isthmus.network.scrape" -}}
+{{- with (.root.Values.networkPolicy).monitoring }}
+- from:
+    {{- toYaml . | nindent 4 }}
+  ports:
+    - port: {{ $.port }}
+      protocol: TCP
+{{- end }}
+{{- end -}}
+
+{{/* Egress to Redis: the pods of our own server, or the peers that stand for an external one. */}}
+{{- define "isthmus.network.toRedis" -}}
+{{- if (.Values.redis).enabled -}}
+- to:
+    {{- include "isthmus.network.peer" (dict "root" . "component" "redis") | nindent 4 }}
+{{- else -}}
+-
+  {{- with ((.Values.redis).external).peers }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
+  ports:
+    - port: {{ include "isthmus.redis.port" . }}
+      protocol: TCP
+{{- end -}}
+
+{{/* Port of a URL: said, or that of its scheme. */}}
+{{- define "isthmus.network.portOf" -}}
+{{- $url := urlParse . -}}
+{{- if regexMatch ":[0-9]+$" $url.host -}}
+  {{- regexFind "[0-9]+$" $url.host -}}
+{{- else -}}
+  {{- ternary "443" "80" (eq $url.scheme "https") -}}
+{{- end -}}
+{{- end -}}

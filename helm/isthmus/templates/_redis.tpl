@@ -1,0 +1,90 @@
+{{/* Decides where the shared state lives and who may touch it: our own Redis, an external one, or none. */}}
+
+{{/* "true" where some Redis is configured. */}}
+{{- define "isthmus.redis.present" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- if or $redis.enabled ($redis.external).host -}}true{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.redis.host" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- if $redis.enabled -}}
+  {{- include "isthmus.redis.name" . -}}
+{{- else -}}
+  {{- ($redis.external).host -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.redis.port" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- if $redis.enabled -}}6379{{- else -}}{{- ($redis.external).port | default 6379 | int -}}{{- end -}}
+{{- end -}}
+
+{{/* `redis` or `rediss`: our own server speaks plain TCP behind its network policy, an external one as told. */}}
+{{- define "isthmus.redis.scheme" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- if and (not $redis.enabled) ($redis.external).tls -}}rediss{{- else -}}redis{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.redis.secret" -}}
+{{- ((.Values.redis).auth).existingSecret -}}
+{{- end -}}
+
+{{/*
+Server configuration without a secret in it. `noeviction`: losing a lease or a GCS table silently is worse than an
+error. Appended to by the start command with one `user` line for each password, as hashes.
+*/}}
+{{- define "isthmus.redis.conf" -}}
+bind * -::*
+port 6379
+protected-mode no
+dir /data
+appendonly yes
+appendfsync everysec
+maxmemory-policy noeviction
+{{- with (.Values.redis).maxMemory }}
+maxmemory {{ . }}
+{{- end }}
+user default off
+{{- end -}}
+
+{{/*
+Starts the server as process 1, with the passwords hashed into ACL lines on its standard input: they appear neither
+in a file nor in the arguments. The router's user sees its own keys alone; Ray's sees all but administration.
+*/}}
+{{- define "isthmus.redis.command" -}}
+hashed() { printf %s "$1" | sha256sum | cut -c1-64; }
+exec redis-server - <<END
+$(cat "${REDIS_CONF:-/etc/redis/redis.conf}")
+user {{ ((.Values.redis).auth).routerUsername | default "router" }} on #$(hashed "$ROUTER_PASSWORD") ~isthmus:* &isthmus:* +@all -@admin -@dangerous +info
+{{- if (((.Values.cloud).ray).faultTolerance).enabled }}
+user {{ ((.Values.redis).auth).rayUsername | default "ray" }} on #$(hashed "$RAY_PASSWORD") ~* resetchannels +@all -@admin -@dangerous +info +keys
+{{- end }}
+END
+{{- end -}}
+
+{{- define "isthmus.redis.passwords" -}}
+- name: ROUTER_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "isthmus.redis.secret" . }}
+      key: {{ ((.Values.redis).auth).routerPasswordKey | default "router-password" }}
+{{- if (((.Values.cloud).ray).faultTolerance).enabled }}
+- name: RAY_PASSWORD
+  valueFrom:
+    secretKeyRef:
+      name: {{ include "isthmus.redis.secret" . }}
+      key: {{ ((.Values.redis).auth).rayPasswordKey | default "ray-password" }}
+{{- end }}
+{{- end -}}
+
+{{/* Ray's user: always an ACL user on our own server; on an external one only where a name is given. */}}
+{{- define "isthmus.redis.rayUsername" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- ($redis.auth).rayUsername | default (ternary "ray" "" ($redis.enabled | default false)) -}}
+{{- end -}}
+
+{{- define "isthmus.redis.routerUsername" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- ($redis.auth).routerUsername | default (ternary "router" "" ($redis.enabled | default false)) -}}
+{{- end -}}
