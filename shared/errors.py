@@ -8,7 +8,8 @@
     │   ├── UnsupportedMediaType   415   └── PolicyBlocked         403
     ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
     │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  ├── Draining
-    │   └── RateLimited            429: a backend's quota is used up
+    │   ├── RateLimited            429: a backend's quota is used up
+    │   └── Overloaded             429: the replicas of one model are busy
     ├── BackendError           a backend failed: 502 or 504
     │   ├── BackendUnreachable  ├── BackendTimeout  ├── BackendStatus  └── StreamBroken
     ├── TrustError             bytes that nobody vouched for, or that are not what they claim to be

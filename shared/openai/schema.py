@@ -7,6 +7,7 @@ nesting of 10,000 ends the process. So size, depth, breadth and patterns are bou
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import jsonschema
@@ -17,6 +18,7 @@ MAX_SCHEMA_DEPTH = 48
 MAX_ENUM_VALUES = 512
 MAX_PROPERTIES = 256
 MAX_PATTERN_CHARS = 256
+MAX_REFERENCE_CHAIN = 16
 
 
 def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -25,16 +27,22 @@ def check_schema(schema: dict[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: with a reason that names the keyword, never a value.
     """
+    _check_bounds(schema)  # depth comes first: what follows recurses
     if len(orjson.dumps(schema)) > MAX_SCHEMA_BYTES:
         raise ValueError(f"the schema is larger than {MAX_SCHEMA_BYTES} bytes")
-    _check_bounds(schema)
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
     except jsonschema.SchemaError as error:
-        at = ".".join(str(part) for part in error.absolute_path) or "its root"
-        raise ValueError(f"not a valid JSON schema at {at}") from None
-    _check_references(schema, schema, ())
+        raise ValueError(f"not a valid JSON schema at {_keywords(error.absolute_path)}") from None
+    _check_references(schema, schema, (), set())
     return schema
+
+
+def _keywords(path: Iterable[str | int]) -> str:
+    """The place of a fault in words of JSON schema; names that the caller chose become `*`."""
+    vocabulary = jsonschema.Draft202012Validator.VALIDATORS
+    shown = [str(part) if isinstance(part, int) or part in vocabulary else "*" for part in path]
+    return ".".join(shown) or "its root"
 
 
 def _check_bounds(schema: dict[str, Any]) -> None:
@@ -104,23 +112,27 @@ def _nests_quantifiers(pattern: str) -> bool:
     return False
 
 
-def _check_references(node: Any, root: dict[str, Any], open_refs: tuple[str, ...]) -> None:
-    """Refuse references that leave the schema or lead back to themselves."""
+def _check_references(node: Any, root: dict[str, Any], open_refs: tuple[str, ...], sound: set[str]) -> None:
+    """Refuse references that leave the schema or lead back to themselves.
+
+    `sound` holds references that were followed to their end, so that each is followed once: a chain in which every
+    level names the next one twice would otherwise take 2 ** levels steps.
+    """
     if isinstance(node, list):
         for value in node:
-            _check_references(value, root, open_refs)
+            _check_references(value, root, open_refs, sound)
     if not isinstance(node, dict):
         return
     reference = node.get("$ref")
-    if isinstance(reference, str):
+    if isinstance(reference, str) and reference not in sound:
         if reference in open_refs or reference == "#":
             raise ValueError("a recursive $ref is not supported")
-        if len(open_refs) > MAX_SCHEMA_DEPTH:
+        if len(open_refs) >= MAX_REFERENCE_CHAIN:
             raise ValueError("a chain of $ref is too long")
-        _check_references(_resolve(reference, root), root, (*open_refs, reference))
-    for key, value in node.items():
-        if key != "$defs" and key != "definitions":
-            _check_references(value, root, open_refs)
+        _check_references(_resolve(reference, root), root, (*open_refs, reference), sound)
+        sound.add(reference)
+    for value in node.values():
+        _check_references(value, root, open_refs, sound)
 
 
 def _resolve(reference: str, root: dict[str, Any]) -> Any:
