@@ -56,6 +56,8 @@ class ModelFacts(_Frozen):
     architecture: str
     quantisation: str
     parameters: int = Field(ge=1)
+    weight_bytes: dict[str, int]
+    """Bytes of the tensors by what they are for: embedding, qkv, attention_output, feed_forward, head, other."""
     geometry: ModelGeometry
     tokenizer: TokenizerFacts
     rope: RopeFacts

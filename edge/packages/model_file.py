@@ -31,6 +31,13 @@ _SPECIAL = {
 }
 _BLOCK = re.compile(r"^blk\.(\d+)\.")
 _HASH_CHUNK_BYTES = 1 << 20
+_ROLES = (
+    (re.compile(r"^token_embd\.weight$"), "embedding"),
+    (re.compile(r"^output\.weight$"), "head"),
+    (re.compile(r"^blk\.\d+\.attn_(q|k|v|qkv)\.weight$"), "qkv"),
+    (re.compile(r"^blk\.\d+\.attn_output\.weight$"), "attention_output"),
+    (re.compile(r"^blk\.\d+\.ffn_(gate|up|down)\.weight$"), "feed_forward"),
+)
 
 # Pre-tokenizer tags of vocabularies whose family is known, by the hash of the token list.
 _PRE_BY_TOKENS = {"e3f79317b457a91937391f6e0ee99d97ba2a3adae02bc26db8f59710ddb27ffe": "smollm"}
@@ -57,6 +64,7 @@ def inspect(fd: int) -> ModelFacts:
         architecture=architecture,
         quantisation=_quantisation(header),
         parameters=sum(math.prod(tensor.dimensions) for tensor in header.tensors),
+        weight_bytes=_weight_bytes(header),
         geometry=geometry,
         tokenizer=tokenizer,
         rope=_rope(header, architecture),
@@ -188,6 +196,14 @@ def _quantisation(header: GgufHeader) -> str:
     for tensor in header.tensors:
         sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + tensor.size_bytes
     return max(sizes, key=lambda name: sizes[name])
+
+
+def _weight_bytes(header: GgufHeader) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for tensor in header.tensors:
+        role = next((role for pattern, role in _ROLES if pattern.match(tensor.name)), "other")
+        sizes[role] = sizes.get(role, 0) + tensor.size_bytes
+    return sizes
 
 
 def _rope(header: GgufHeader, architecture: str) -> RopeFacts:
