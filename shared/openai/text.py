@@ -8,27 +8,40 @@ number cut over two parts or two messages is still one number.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 MAX_NESTED_JSON = 3
+SEAM_CHARS = 256
+"""Characters kept on each side where texts are joined: more than anything that could be cut over a seam."""
+_GAP = "\x1e\x1e\x1e\x1e"
+"""Stands for the middle of a long text inside a joined one; no finding reaches across it."""
 _FIELD_NAME = re.compile(r"[A-Za-z_]{1,40}\Z")
 _MEDIA_TYPES = frozenset({"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url"})
 
 
 @dataclass(frozen=True, slots=True)
 class TextPosition:
-    """A text of the body and where it stands, such as `messages[0].content`."""
+    """A text of the body and where it stands, such as `messages[0].content`.
+
+    A text joined from several carries `seams`, the offsets where a next one begins. What it says inside one of them
+    is known already: only what crosses a seam is new, and its span counts in the joined text.
+    """
 
     position: str
     text: str
+    seams: tuple[int, ...] = ()
+
+    def is_new(self, start: int, end: int) -> bool:
+        """Whether a finding at `[start, end)` is not one of a single text that is yielded by itself."""
+        return not self.seams or any(start < seam < end for seam in self.seams)
 
 
 def texts_of(body: dict[str, Any]) -> Iterator[TextPosition]:
-    """Yield each text of `body` in document order, then the joined conversation."""
+    """Yield each text of `body` in document order, then what texts say together that none says alone."""
     yield from _walk(body, "", MAX_NESTED_JSON)
     yield from _joined(body)
 
@@ -71,6 +84,9 @@ def _walk(node: Any, position: str, nested: int) -> Iterator[TextPosition]:
     elif isinstance(node, list):
         for index, value in enumerate(node):
             yield from _walk(value, f"{position}[{index}]", nested)
+        scalars = [str(v) for v in node if isinstance(v, (str, int, float)) and not isinstance(v, bool)]
+        if len(scalars) > 1:
+            yield _join(position, scalars, " ")
     elif isinstance(node, (int, float)) and not isinstance(node, bool) and abs(node) >= 100_000:
         yield TextPosition(position, _plain(node))
 
@@ -97,11 +113,29 @@ def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
     contents = [_content_text(message) for message in messages]
     for index, parts in enumerate(contents):
         if len(parts) > 1:
-            yield TextPosition(f"messages[{index}].content", "".join(parts))
-            yield TextPosition(f"messages[{index}].content", " ".join(parts))
+            yield _join(f"messages[{index}].content", parts, "")
+            yield _join(f"messages[{index}].content", parts, " ")
     flat = ["".join(parts) for parts in contents]
     if len(flat) > 1:
-        yield TextPosition("messages", " ".join(flat))
+        yield _join("messages", flat, " ")
+    # A caller goes on in the next turn where an answer interrupted.
+    own = [text for text, message in zip(flat, messages, strict=True) if _is_user(message)]
+    if 1 < len(own) < len(flat):
+        yield _join("messages", own, " ")
+
+
+def _join(position: str, texts: Sequence[str], separator: str) -> TextPosition:
+    """The texts as one. The middle of a long one is left out: it was yielded by itself."""
+    ends = [t if len(t) <= 2 * SEAM_CHARS else t[:SEAM_CHARS] + _GAP + t[-SEAM_CHARS:] for t in texts]
+    seams, at = [], 0
+    for text in ends[:-1]:
+        at += len(text) + len(separator)
+        seams.append(at)
+    return TextPosition(position, separator.join(ends), tuple(seams))
+
+
+def _is_user(message: Any) -> bool:
+    return isinstance(message, dict) and message.get("role") == "user"
 
 
 def _content_text(message: Any) -> list[str]:

@@ -1,0 +1,137 @@
+"""Payment cards: issuer ranges with their lengths and the Luhn check, in any grouping a person would write.
+
+Ranges follow the issuer identification numbers of ISO/IEC 7812 as the networks publish them.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from router.privacy.normalise import Span
+from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
+from shared.privacy import PrivacyClass
+
+_MIN_DIGITS, _MAX_DIGITS = 12, 19
+_DIGIT = "0-9OoIl|"
+"""Letters that pass for digits inside a number: O for 0; I, l and | for 1."""
+_SEPARATOR = r"[ \t\r\n.\-_/]"
+_RUN = re.compile(rf"[0-9](?:{_SEPARATOR}{{0,3}}[{_DIGIT}]){{{_MIN_DIGITS - 1},}}")
+_TRIGGER = rf"[0-9](?:{_SEPARATOR}{{0,3}}[{_DIGIT}]){{{_MIN_DIGITS - 1}}}".encode()
+_GROUP = re.compile(rf"[{_DIGIT}]+")
+_PLAIN = str.maketrans("OoIl|", "00111")
+
+_USUAL_SHAPES = frozenset(
+    {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 4, 4, 4, 1), (4, 4, 4, 4, 2), (4, 6, 5), (4, 6, 4), (4, 4, 5), (4, 4, 4, 3),
+     (4, 4, 4, 2), (4, 4, 4), (6, 13)}
+)  # fmt: skip
+"""Groupings in use: they are found also beside other numbers."""
+_LINE_ENDS = frozenset({"\n", "\r\n"})
+
+_RANGES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("0604", "0604", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("2200", "2204", (16, 17, 18, 19)),  # Mir
+    ("2221", "2720", (16,)),  # Mastercard
+    ("3000", "3059", (14, 16, 17, 18, 19)),  # Diners Club
+    ("3095", "3095", (14, 16, 17, 18, 19)),
+    ("3400", "3499", (15,)),  # American Express
+    ("3528", "3589", (16, 17, 18, 19)),  # JCB
+    ("3600", "3699", (14, 15, 16, 17, 18, 19)),
+    ("3700", "3799", (15,)),
+    ("3800", "3999", (14, 16, 17, 18, 19)),
+    ("4000", "4999", (13, 16, 18, 19)),  # Visa and co-badged
+    ("5018", "5020", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro, Dankort
+    ("5038", "5038", (12, 13, 14, 15, 16, 17, 18, 19)),
+    ("5061", "5067", (16, 18, 19)),  # Verve, Elo
+    ("5080", "5089", (16,)),  # RuPay
+    ("5100", "5599", (16,)),  # Mastercard
+    ("5610", "5610", (16,)),  # Bankcard
+    ("5893", "5893", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("6000", "6099", (16, 17, 18, 19)),  # Discover, RuPay, Hipercard
+    ("6200", "6299", (16, 17, 18, 19)),  # UnionPay
+    ("6304", "6304", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("6360", "6399", (16, 17, 18, 19)),  # Elo, InstaPayment
+    ("6440", "6599", (16, 17, 18, 19)),  # Discover, RuPay, Troy
+    ("6759", "6763", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("8100", "8299", (16, 17, 18, 19)),  # UnionPay, RuPay
+    ("8600", "8600", (16,)),  # Uzcard
+    ("9792", "9792", (16,)),  # Troy
+    ("9860", "9860", (16,)),  # Humo
+)
+_STARTS = tuple(low for low, _, _ in _RANGES)
+
+
+def luhn_holds(digits: str) -> bool:
+    """Whether the check digit of `digits` is right (ISO/IEC 7812-1, annex B)."""
+    total = sum(map(int, digits[-1::-2]))
+    for digit in digits[-2::-2]:
+        doubled = 2 * int(digit)
+        total += doubled - 9 if doubled > 9 else doubled
+    return total % 10 == 0
+
+
+def is_card(digits: str) -> bool:
+    """Whether `digits` is a number that an issuer could have given out."""
+    index = bisect_right(_STARTS, digits[:4]) - 1
+    if index < 0:
+        return False
+    _, high, lengths = _RANGES[index]
+    return digits[:4] <= high and len(digits) in lengths and len(set(digits)) > 1 and luhn_holds(digits)
+
+
+def find(text: str, tick: Tick) -> Iterator[Span]:
+    """Cards in `text`."""
+    for run in _RUN.finditer(text):
+        tick()
+        groups = [match.span() for match in _GROUP.finditer(text, *run.span())]
+        yield from _cards_among(text, groups, tick)
+
+
+def _cards_among(text: str, groups: list[Span], tick: Tick) -> Iterator[Span]:
+    """Cards that begin and end at group boundaries of one run of digits; after a hit, the search goes on behind it."""
+    first = 0
+    while first < len(groups):
+        tick()
+        count = _groups_of_card(text, groups, first)
+        if count:
+            yield groups[first][0], groups[first + count - 1][1]
+        first += count or 1
+
+
+def _groups_of_card(text: str, groups: list[Span], first: int) -> int:
+    """How many groups from `first` make a card; 0 for none."""
+    digits = ""
+    for last in range(first, min(first + _MAX_DIGITS, len(groups))):
+        start, end = groups[last]
+        if len(digits) + end - start > _MAX_DIGITS:
+            return 0
+        digits += text[start:end]
+        if len(digits) < _MIN_DIGITS or 2 * sum(map(str.isdigit, digits)) < len(digits):
+            continue
+        if is_card(digits.translate(_PLAIN)) and _is_written_as_card(text, groups, first, last):
+            return last - first + 1
+    return 0
+
+
+def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) -> bool:
+    """Whether the grouping is one that stands for a single number, rather than for a list or a measurement."""
+    shape = tuple(end - start for start, end in groups[first : last + 1])
+    start, end = groups[first][0], groups[last][1]
+    gaps = {text[groups[i][1] : groups[i + 1][0]] for i in range(first, last)}
+    if inside_uuid(text, start, end) or (gaps and gaps <= _LINE_ENDS):
+        return False
+    if len(shape) == 1:
+        is_fraction = start >= 2 and text[start - 1] == "." and text[start - 2].isdigit()
+        return not is_fraction and not inside_code(text, start, end)
+    if shape in _USUAL_SHAPES:
+        return True
+    if first > 0 or last < len(groups) - 1:
+        return False
+    # Any other grouping must stand alone. Points and slashes mix only in addresses, dates and decimals.
+    if len(shape) == 2:
+        return gaps <= {" ", "-"}
+    return len(gaps) == 1 or not any(sign in gap for gap in gaps for sign in "./")
+
+
+RECOGNISERS = (Recogniser("card", PrivacyClass.PERSONAL, (_TRIGGER,), find),)

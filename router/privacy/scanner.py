@@ -1,0 +1,111 @@
+"""Scans the texts of a body and concludes a class: what was found and where, never the values.
+
+Three stages, each only where the one before says so: fold the text, ask the one-pass database which recognisers
+and encodings could apply, run those. A text that cannot be scanned to its end makes the whole body `unknown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from router.privacy import encodings
+from router.privacy.database import PatternDatabase
+from router.privacy.model import Classification, Entity
+from router.privacy.normalise import Folder, View
+from router.privacy.recognisers import ALL
+from router.privacy.recognisers.model import Recogniser
+from shared.openai.text import TextPosition
+from shared.privacy import PrivacyClass, strictest
+
+MAX_DEPTH = 2
+"""Encodings undone inside one another."""
+DEFAULT_LIMIT_CHARS = 16 * 1024 * 1024
+"""Characters scanned for one body, decoded ones included; beyond it the body is unknown."""
+MAX_ENTITIES = 4_096
+_TICKS_PER_CHECK = 256
+
+
+class _Stopped(Exception):
+    """The scan cannot be finished; `cause` says why."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Scanner:
+    """A compiled scanner, safe to use from many threads."""
+
+    def __init__(self, recognisers: Sequence[Recogniser] = ALL, *, limit_chars: int = DEFAULT_LIMIT_CHARS) -> None:
+        self._recognisers = tuple(recognisers)
+        self._limit_chars = limit_chars
+        self._folder = Folder()
+        patterns = [(n, trigger) for n, r in enumerate(self._recognisers) for trigger in r.triggers]
+        patterns += [(n, e.trigger) for n, e in enumerate(encodings.ALL, start=len(self._recognisers))]
+        self._database = PatternDatabase(patterns)
+
+    def scan(self, texts: Iterable[TextPosition], *, expired: Callable[[], bool] | None = None) -> Classification:
+        """The conclusion over `texts`. `expired` is asked often; once it is true the scan ends as `unknown`."""
+        run = _Run(self._limit_chars, expired)
+        cause = None
+        try:
+            for text in texts:
+                self._scan_view(run, text, self._folder.view(text.text), MAX_DEPTH)
+        except _Stopped as stopped:
+            cause = stopped.cause
+        privacy_class = PrivacyClass.UNKNOWN if cause else strictest(*run.classes)
+        return Classification(privacy_class, tuple(run.entities), complete=cause is None, cause=cause)
+
+    def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int) -> None:
+        run.spend(len(view.text))
+        # Any other character becomes `?`: one byte a character, so that one alphabet serves all scripts.
+        for number in self._database.numbers_in(view.text.encode("ascii", "replace")):
+            run.check()
+            if number < len(self._recognisers):
+                self._recognise(run, text, view, self._recognisers[number])
+            elif depth > 0:
+                for inner in self._decoded(view, number):
+                    self._scan_view(run, text, inner, depth - 1)
+
+    def _decoded(self, view: View, number: int) -> Iterator[View]:
+        for inner in encodings.ALL[number - len(self._recognisers)].decode(view):
+            folded = self._folder.view(inner.text)
+            yield View(folded.text, lambda span, f=folded, i=inner: i.to_sent(f.to_sent(span)))  # type: ignore[misc]
+
+    def _recognise(self, run: _Run, text: TextPosition, view: View, recogniser: Recogniser) -> None:
+        for span in recogniser.find(view.text, run.tick):
+            start, end = view.to_sent(span)
+            if text.is_new(start, end):
+                run.add(Entity(recogniser.kind, text.position, start, end), recogniser.privacy_class)
+
+
+class _Run:
+    """Findings and limits of one scan."""
+
+    def __init__(self, limit_chars: int, expired: Callable[[], bool] | None) -> None:
+        self.entities: dict[Entity, None] = {}
+        self.classes: set[PrivacyClass] = set()
+        self._left_chars = limit_chars
+        self._expired = expired
+        self._ticks = 0
+
+    def tick(self) -> None:
+        self._ticks += 1
+        if self._ticks % _TICKS_PER_CHECK == 0:
+            self.check()
+
+    def check(self) -> None:
+        if self._expired is not None and self._expired():
+            raise _Stopped("timeout")
+
+    def spend(self, chars: int) -> None:
+        self.check()
+        self._left_chars -= chars
+        if self._left_chars < 0:
+            raise _Stopped("overflow")
+
+    def add(self, entity: Entity, privacy_class: PrivacyClass) -> None:
+        if len(self.entities) >= MAX_ENTITIES:
+            raise _Stopped("overflow")
+        self.entities[entity] = None
+        self.classes.add(privacy_class)
