@@ -91,6 +91,8 @@ class Heartbeat(_Wire):
     decode_tokens_per_s: float | None = Field(default=None, gt=0)
     output_cap_tokens: int | None = Field(default=None, ge=1)
     memory_available_bytes: int | None = Field(default=None, ge=0)
+    on_mains: bool | None = None
+    battery_percent: float | None = Field(default=None, ge=0, le=100)
 
 
 class CloudCapacity(_Wire):

@@ -28,6 +28,7 @@ class Lifecycle:
     def __init__(self) -> None:
         self.in_flight = 0
         self.draining = False
+        self.drain_started = asyncio.Event()
         self.expired = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -53,6 +54,7 @@ class Lifecycle:
     async def drain(self, limit_s: float) -> bool:
         """Stop taking work and wait for what runs; False when `limit_s` passed first."""
         self.draining = True
+        self.drain_started.set()
         try:
             async with asyncio.timeout(limit_s):
                 await self._idle.wait()

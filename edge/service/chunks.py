@@ -1,0 +1,81 @@
+"""Turns the engine's events into the client's: token events pass as bytes, progress is dropped, the end is put right.
+
+Usage goes out in one chunk of its own before `[DONE]`, and only when it was asked for, however many choices ran.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from edge.service import engine_errors
+from edge.service.closing import Closing, is_closing
+from edge.service.logprobs import LogprobShaper
+from edge.service.translation import EngineRequest
+from shared.errors import StreamBroken
+from shared.openai.facts import Endpoint
+from shared.openai.sse import DONE, EventKind, read_event
+
+_PROGRESS = b'"prompt_progress":'
+_HEAD = ("id", "object", "created", "model", "system_fingerprint")
+
+
+class ChunkStream:
+    """Shapes one streamed answer. `has_content` turns true with the first event that shows something."""
+
+    def __init__(self, request: EngineRequest) -> None:
+        chat = request.endpoint is Endpoint.CHAT
+        self._include_usage = request.include_usage
+        self._sequences = request.slots
+        self._finished = 0
+        self._logprobs = (
+            LogprobShaper(chat=chat, top=request.top_logprobs) if request.top_logprobs is not None else None
+        )
+        self._head: dict[str, Any] = {}
+        self.closing = Closing(prompts=request.prompts)
+        self.has_content = False
+        self.done = False
+
+    def feed(self, event: bytes) -> list[bytes]:
+        """The client's events for one of the engine's.
+
+        Raises:
+            IsthmusError: the engine reports a failure, or ends the answer before every choice has finished.
+        """
+        if _PROGRESS in event:
+            return []
+        facts = read_event(event)
+        if facts.kind is EventKind.COMMENT:
+            return []
+        if facts.kind is EventKind.ERROR:
+            raise engine_errors.of_event(event)
+        if facts.kind is EventKind.DONE:
+            return self._end()
+        self.has_content = self.has_content or facts.kind is EventKind.CONTENT
+        self._finished += facts.finished
+        if is_closing(event):
+            return self._close(orjson.loads(event[5:]))
+        if self._logprobs is not None:
+            chunk = orjson.loads(event[5:])
+            self._logprobs.rewrite(chunk)
+            return [_event(chunk)]
+        return [event]
+
+    def _close(self, chunk: dict[str, Any]) -> list[bytes]:
+        self.closing.take(chunk)
+        self._head = {name: chunk[name] for name in _HEAD if name in chunk}
+        return [_event(chunk)] if chunk.get("choices") else []
+
+    def _end(self) -> list[bytes]:
+        if self._finished < self._sequences:
+            raise StreamBroken("The engine ended the answer before every choice had finished.")
+        self.done = True
+        usage = self.closing.usage
+        if self._include_usage and usage is not None:
+            return [_event({**self._head, "choices": [], "usage": usage}), DONE]
+        return [DONE]
+
+
+def _event(chunk: dict[str, Any]) -> bytes:
+    return b"data: " + orjson.dumps(chunk) + b"\n\n"

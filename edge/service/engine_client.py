@@ -1,0 +1,145 @@
+"""Speaks HTTP to the engine over its Unix socket and gives back whole events; the engine's faults become our errors.
+
+Leaving a stream closes its connection, which is what makes the engine stop and free the slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import orjson
+
+from edge.runtime.port import Engine, EngineConnection
+from edge.service import engine_errors
+from edge.service.translation import EngineRequest
+from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, StreamBroken
+from shared.openai.sse import DONE, EventCutter
+
+_CONNECT_S = 2.0
+_ASK_S = 30.0
+_COUNT_ROUTE = "/v1/chat/completions/input_tokens"
+
+
+class EngineClient:
+    """Client of whichever engine process serves now; follows it across restarts."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._reached: EngineConnection | None = None
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close what is open. Safe to call twice."""
+        if self._session is not None:
+            await self._session.close()
+        self._session = self._reached = None
+
+    @contextlib.asynccontextmanager
+    async def stream(self, request: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Whole events of the answer, `[DONE]` last; leaving the block stops the engine's work on it.
+
+        Raises:
+            NotReady: the engine does not serve now.
+            ClientError: the engine finds the request at fault.
+            BackendError: the engine failed, or its stream ended early.
+        """
+        async with (
+            self._post(request.endpoint.value, request.body) as response,
+            contextlib.aclosing(_events(response)) as events,
+        ):
+            yield events
+
+    async def tokenize(self, text: str, *, control: bool) -> list[tuple[int, str]]:
+        """Ids and spellings of `text`; a piece that is not UTF-8 by itself has an empty spelling."""
+        body = {"content": text, "parse_special": control, "with_pieces": True}
+        answer = await self._ask("/tokenize", body)
+        pieces = answer["tokens"]
+        return [(piece["id"], piece["piece"] if isinstance(piece["piece"], str) else "") for piece in pieces]
+
+    async def count_chat(self, body: dict[str, Any]) -> int:
+        """Tokens of a chat body after its template."""
+        wanted: dict[str, Any] = {name: body[name] for name in ("messages", "tools") if name in body}
+        return int((await self._ask(_COUNT_ROUTE, wanted))["input_tokens"])
+
+    async def count_text(self, text: str) -> int:
+        """Tokens of a raw prompt."""
+        body = {"content": text, "parse_special": True, "add_special": True}
+        return len((await self._ask("/tokenize", body))["tokens"])
+
+    async def supports_tools(self) -> bool:
+        """Whether the model's chat template puts tools into the prompt."""
+        caps = (await self._ask("/props", None)).get("chat_template_caps")
+        return isinstance(caps, dict) and caps.get("supports_tools") is True
+
+    async def _ask(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        async with self._post(path, body, timeout_s=_ASK_S) as response:
+            try:
+                answer = orjson.loads(await response.read())
+            except orjson.JSONDecodeError:
+                raise BackendStatus("The engine's answer is not JSON.", backend_status=response.status) from None
+            except (aiohttp.ClientError, OSError):
+                raise BackendUnreachable("The engine went away before it answered.") from None
+        return answer if isinstance(answer, dict) else {}
+
+    @contextlib.asynccontextmanager
+    async def _post(
+        self, path: str, body: Mapping[str, Any] | None, *, timeout_s: float | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        response = await self._open(path, body, timeout_s)
+        # What fails inside the block is the caller's (a client that left, say), so nothing is translated there.
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def _open(self, path: str, body: Mapping[str, Any] | None, timeout_s: float | None) -> aiohttp.ClientResponse:
+        connection = self._engine.connection()
+        session = await self._session_to(connection)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+        headers = {"Content-Type": "application/json", **connection.headers}
+        try:
+            response = await session.request(
+                "GET" if body is None else "POST",
+                connection.base_url + path,
+                data=None if body is None else orjson.dumps(body),
+                headers=headers,
+                timeout=timeout,
+            )
+            if response.status == 200:
+                return response
+            raw = await response.read()
+        except TimeoutError:
+            raise BackendTimeout("The engine does not answer.", phase="connect") from None
+        except (aiohttp.ClientError, OSError):
+            raise BackendUnreachable("The engine went away before it answered.") from None
+        raise engine_errors.of_response(response.status, raw)
+
+    async def _session_to(self, connection: EngineConnection) -> aiohttp.ClientSession:
+        if self._session is None or connection != self._reached:
+            await self.close()
+            path = connection.socket_path
+            # One connection a request: a pooled one could belong to a process that is gone.
+            connector = (
+                aiohttp.UnixConnector(path=str(path), force_close=True, limit=0)
+                if path is not None
+                else aiohttp.TCPConnector(force_close=True, limit=0)
+            )
+            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
+            self._reached = connection
+        return self._session
+
+
+async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+    cutter = EventCutter()
+    try:
+        async for chunk in response.content.iter_any():
+            for event in cutter.feed(chunk):
+                yield event
+                if event == DONE:
+                    return
+    except (aiohttp.ClientError, OSError):
+        raise StreamBroken("The engine went away in the middle of the answer.") from None
+    raise StreamBroken("The engine ended the answer without its end marker.")

@@ -1,0 +1,47 @@
+"""Keeps the gauges of the agent in step with admission, heat and engine."""
+
+from __future__ import annotations
+
+import math
+
+from edge.runtime.port import EngineState, EngineStatus
+from edge.service.admission import Admission
+from edge.service.thermal.watch import ThermalWatch
+from shared.fleet import ThermalLevel
+from shared.telemetry import EdgeMetrics
+
+
+class Gauges:
+    """One method for each part that changes."""
+
+    def __init__(self, metrics: EdgeMetrics, admission: Admission, thermal: ThermalWatch) -> None:
+        self._metrics = metrics
+        self._admission = admission
+        self._thermal = thermal
+        self._restarts = 0
+        metrics.temperature.set_function(self._celsius)
+        self.admission()
+        self.thermal()
+
+    def admission(self) -> None:
+        """Slots and queue have changed."""
+        self._metrics.slots.labels(state="busy").set(self._admission.busy)
+        self._metrics.slots.labels(state="free").set(max(0, self._admission.limit - self._admission.busy))
+        self._metrics.queued.set(self._admission.queued)
+
+    def thermal(self) -> None:
+        """The level has changed."""
+        for level in ThermalLevel:
+            self._metrics.level.labels(level=level.value).set(level is self._thermal.level)
+
+    def _celsius(self) -> float:
+        """Asked at each scrape. An unknown temperature is NaN, which no alert compares as cool."""
+        celsius = self._thermal.temperature_c
+        return math.nan if celsius is None else celsius
+
+    def engine(self, status: EngineStatus) -> None:
+        """The engine has changed its state."""
+        self._metrics.engine_ready.set(status.state is EngineState.READY)
+        if status.restarts > self._restarts:
+            self._metrics.engine_restarts.labels(reason="exit").inc(status.restarts - self._restarts)
+            self._restarts = status.restarts

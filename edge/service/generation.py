@@ -1,0 +1,198 @@
+"""The way of one generation request: read → validate → translate → fit → slot → engine → answer, and one outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from edge.service import fit
+from edge.service.admission import Admission
+from edge.service.answer import StreamAnswer
+from edge.service.assembly import Assembly
+from edge.service.chunks import ChunkStream
+from edge.service.closing import Closing
+from edge.service.control_tokens import ControlTokens
+from edge.service.deadline import answering
+from edge.service.engine_client import EngineClient
+from edge.service.rates import Rates
+from edge.service.served import Served
+from edge.service.thermal.ladder import Measures
+from edge.service.translation import EngineRequest, translate
+from shared import logs
+from shared.clock import Clock
+from shared.errors import CapacityError, ClientError, InvalidRequest, IsthmusError, QueueFull
+from shared.http.errors import REQUEST_ID
+from shared.http.intake import read_object
+from shared.http.lifecycle import Lifecycle
+from shared.openai.facts import Endpoint
+from shared.openai.validation import validate
+from shared.telemetry import EdgeMetrics
+
+_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical"})
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationLimits:
+    """See `EdgeSettings` and `LimitSettings` for the meaning of each."""
+
+    body_bytes: int
+    connections: int
+    body_s: float
+    client_stall_s: float
+    keepalive_s: float
+    idle_limit_s: float
+
+
+@dataclass(slots=True)
+class _Outcome:
+    name: str = "ok"
+    started_ms: int = 0
+
+
+class Generation:
+    """Serves `/v1/chat/completions` and `/v1/completions`."""
+
+    def __init__(
+        self,
+        served: Served,
+        client: EngineClient,
+        admission: Admission,
+        lifecycle: Lifecycle,
+        limits: GenerationLimits,
+        *,
+        rates: Rates,
+        metrics: EdgeMetrics,
+        clock: Clock,
+        measures: Callable[[], Measures],
+    ) -> None:
+        self._served = served
+        self._client = client
+        self._admission = admission
+        self._lifecycle = lifecycle
+        self._limits = limits
+        self._rates = rates
+        self._metrics = metrics
+        self._clock = clock
+        self._measures = measures
+        self._control_tokens = ControlTokens(client)
+        self._log = logs.get("generation")
+
+    async def serve(self, request: web.Request, endpoint: Endpoint) -> web.StreamResponse:
+        """Answer one request; raises what `shared.http.errors` turns into an answer."""
+        with self._counted(endpoint) as outcome, self._lifecycle.request():
+            if self._lifecycle.in_flight > self._limits.connections:
+                raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
+            outcome.started_ms = self._clock.now_ms()
+            prepared = await self._prepared(request, endpoint)
+            async with answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s) as alive:
+                if prepared.stream:
+                    return await self._stream(request, prepared, alive, outcome)
+                return await self._whole(prepared, alive, outcome)
+
+    async def _prepared(self, request: web.Request, endpoint: Endpoint) -> EngineRequest:
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                _, body = await read_object(request, limit_bytes=self._limits.body_bytes)
+        except TimeoutError:
+            raise InvalidRequest(f"The body did not arrive within {self._limits.body_s:g} s.") from None
+        validate(endpoint, body)
+        facts = self._served.require()
+        prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
+        prepared = prepared.with_body(await self._control_tokens.defused(prepared.body))
+        await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
+        return prepared
+
+    async def _stream(
+        self, request: web.Request, prepared: EngineRequest, alive: Callable[[], None], outcome: _Outcome
+    ) -> web.StreamResponse:
+        answer = StreamAnswer(
+            request,
+            {"x-request-id": request[REQUEST_ID]},
+            clock=self._clock,
+            keepalive_s=self._limits.keepalive_s,
+            stall_limit_s=self._limits.client_stall_s,
+        )
+        chunks = ChunkStream(prepared)
+        held: list[bytes] = []
+        try:
+            async with answer.kept_alive(), self._events(prepared, alive) as events:
+                async for event in events:
+                    first = not chunks.has_content
+                    held += chunks.feed(event)
+                    if not chunks.has_content:
+                        continue
+                    if first:
+                        self._observe_first(outcome.started_ms)
+                    for out in held:
+                        await answer.send(out)
+                    held.clear()
+        except IsthmusError as error:
+            if not answer.committed:
+                raise
+            outcome.name = "broken"
+            self._log.warning("answer_broken", request_id=request[REQUEST_ID], code=error.code)
+            return await answer.broken(error)
+        self._observe_end(chunks.closing)
+        return await answer.finish()
+
+    async def _whole(self, prepared: EngineRequest, alive: Callable[[], None], outcome: _Outcome) -> web.StreamResponse:
+        assembly = Assembly(prepared)
+        async with self._events(prepared, alive) as events:
+            async for event in events:
+                first = not assembly.has_content
+                assembly.feed(event)
+                if first and assembly.has_content:
+                    self._observe_first(outcome.started_ms)
+        self._observe_end(assembly.closing)
+        return web.Response(body=assembly.answer(), content_type="application/json")
+
+    @contextlib.asynccontextmanager
+    async def _events(self, prepared: EngineRequest, alive: Callable[[], None]) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The engine's events once a slot is free; pings of a silent engine do not count as life."""
+        async with self._admission.slot(prepared.slots):
+            alive()
+            async with self._client.stream(prepared) as events, contextlib.aclosing(_watched(events, alive)) as watched:
+                yield watched
+
+    @contextlib.contextmanager
+    def _counted(self, endpoint: Endpoint) -> Iterator[_Outcome]:
+        """Count the request in flight for as long as the block runs, and its outcome at the end, whatever that is."""
+        outcome = _Outcome()
+        self._metrics.in_flight.inc()
+        try:
+            yield outcome
+        except (asyncio.CancelledError, ConnectionError):
+            outcome.name = "cancelled"
+            self._metrics.cancelled.inc()
+            raise
+        except ClientError:
+            outcome.name = "client_error"
+            raise
+        except CapacityError as error:
+            outcome.name = error.code if error.code in _CAPACITY_OUTCOMES else "no_capacity"
+            raise
+        except BaseException:
+            outcome.name = "failed"
+            raise
+        finally:
+            self._metrics.in_flight.dec()
+            self._metrics.requests.labels(route=endpoint.value, outcome=outcome.name).inc()
+
+    def _observe_first(self, started_ms: int) -> None:
+        self._metrics.ttft.observe((self._clock.now_ms() - started_ms) / 1000)
+
+    def _observe_end(self, closing: Closing) -> None:
+        for timings in closing.timings:
+            self._rates.record(timings)
+
+
+async def _watched(events: AsyncIterator[bytes], alive: Callable[[], None]) -> AsyncGenerator[bytes]:
+    """The same events; each but the engine's pings pushes the idle limit back."""
+    async for event in events:
+        if not event.startswith(b":"):
+            alive()
+        yield event

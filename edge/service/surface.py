@@ -1,0 +1,154 @@
+"""The agent's HTTP surface: routes, who may call them, and the answers that need no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from prometheus_client import CollectorRegistry
+
+from edge.runtime.port import Engine, EngineState, EngineStatus
+from edge.service.generation import Generation
+from edge.service.served import Served
+from edge.service.thermal.watch import ThermalWatch
+from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
+from shared.http import errors
+from shared.http.errors import Handler
+from shared.http.lifecycle import Lifecycle
+from shared.keys import ApiKey, Scope, authenticate, require
+from shared.openai.facts import Endpoint
+from shared.telemetry import CONTENT_TYPE, exposition
+
+STATUS_ROUTE = "/edge/v1/status"
+_OPEN_ROUTES = frozenset({"/healthz", "/readyz"})
+_KEY = web.RequestKey("key", ApiKey)
+
+
+class ThermalCritical(CapacityError):
+    """The device is too hot for new work; what runs goes on."""
+
+    default_code = "thermal_critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the surface shows."""
+
+    engine: Engine
+    served: Served
+    generation: Generation
+    thermal: ThermalWatch
+    lifecycle: Lifecycle
+    registry: CollectorRegistry
+    status: Callable[[], dict[str, Any]]
+    retry_after_hot_s: int
+
+
+def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
+    """The application; with no `keys` every route is open, which settings allow on loopback only."""
+    surface = _Surface(parts)
+    app = web.Application(middlewares=[errors.middleware("edge"), _authentication(keys)])
+    app.add_routes(
+        [
+            web.get("/healthz", surface.live, allow_head=True),
+            web.get("/readyz", surface.ready, allow_head=True),
+            web.get("/metrics", surface.metrics),
+            web.get(STATUS_ROUTE, surface.status),
+            web.get("/v1/models", surface.models),
+            web.get("/v1/models/{model:.+}", surface.model),
+            web.post(Endpoint.CHAT.value, surface.generate(Endpoint.CHAT)),
+            web.post(Endpoint.COMPLETIONS.value, surface.generate(Endpoint.COMPLETIONS)),
+        ]
+    )
+    return app
+
+
+def readiness(parts: Parts) -> IsthmusError | None:
+    """Why the agent takes no work now; None when it does."""
+    status = parts.engine.status
+    if parts.lifecycle.draining:
+        return Draining("This process is shutting down.")
+    if status.state is not EngineState.READY or parts.served.facts is None:
+        return NotReady(f"The engine is {status.state}.", retry_after_s=status.retry_after_s)
+    if not parts.thermal.measures.admits:
+        return thermal_critical(parts.retry_after_hot_s)
+    return None
+
+
+def thermal_critical(retry_after_s: int) -> ThermalCritical:
+    """The refusal of a device that is too hot."""
+    return ThermalCritical("The device is too hot to take new work.", retry_after_s=retry_after_s)
+
+
+class _Surface:
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def live(self, _: web.Request) -> web.StreamResponse:
+        return _json({"status": "live"})
+
+    async def ready(self, _: web.Request) -> web.StreamResponse:
+        reason = readiness(self._parts)
+        if reason is None:
+            return _json({"status": "ready"})
+        response = errors.error_response(reason)
+        details = {"status": "not_ready", "reason": reason.code, "message": reason.message}
+        response.body = orjson.dumps(details | _cause(self._parts.engine.status))
+        return response
+
+    async def metrics(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(body=exposition(self._parts.registry), headers={"Content-Type": CONTENT_TYPE})
+
+    async def status(self, _: web.Request) -> web.StreamResponse:
+        return _json(self._parts.status())
+
+    async def models(self, request: web.Request) -> web.StreamResponse:
+        require(request.get(_KEY), Scope.INFERENCE)
+        return _json({"object": "list", "data": self._models()})
+
+    async def model(self, request: web.Request) -> web.StreamResponse:
+        require(request.get(_KEY), Scope.INFERENCE)
+        wanted = request.match_info["model"]
+        found = next((model for model in self._models() if model["id"] == wanted), None)
+        if found is None:
+            raise NotFound("This backend does not serve the model asked for.", param="model", code="model_not_found")
+        return _json(found)
+
+    def generate(self, endpoint: Endpoint) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            require(request.get(_KEY), Scope.INFERENCE)
+            return await self._parts.generation.serve(request, endpoint)
+
+        return handle
+
+    def _models(self) -> list[dict[str, Any]]:
+        facts = self._parts.served.facts
+        if facts is None:
+            return []
+        # `created` is required by OpenAI's shape; a package has no such date.
+        entry = {"id": facts.model_id, "object": "model", "created": 0, "owned_by": "isthmus"}
+        return [entry | {"max_model_len": facts.context_tokens, "digest": facts.digest}]
+
+
+def _authentication(keys: Sequence[ApiKey]) -> Middleware:
+    """Middleware that asks for a key before a byte of the body is read."""
+
+    @web.middleware
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if keys and request.path not in _OPEN_ROUTES:
+            request[_KEY] = authenticate(request.headers.getall("Authorization", []), keys)
+        return await handler(request)
+
+    return handle
+
+
+def _cause(status: EngineStatus) -> dict[str, Any]:
+    return {"engine": status.state, "cause": status.reason, "restarts": status.restarts}
+
+
+def _json(value: Any) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -1,0 +1,1 @@
+"""Heat and power: sensors, the filter over their readings, the ladder of levels, and the loop that joins them."""

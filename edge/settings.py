@@ -1,0 +1,145 @@
+"""Settings of the edge agent: the section `edge:` of the YAML file, over it `ISTHMUS__EDGE__…`."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from shared.fleet import BackendId, Zone
+from shared.http.intake import DEFAULT_LIMIT_BYTES
+from shared.keys import ApiKey, Scope
+from shared.settings import SectionSettings, home
+
+DEFAULT_MODEL = "smollm2-135m-instruct"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=512)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KeySettings(_Part):
+    """One API key that may call this agent; the key itself is never stored."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name of the key for people and logs.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Hex SHA-256 of the key.")
+    scopes: frozenset[Scope] = Field(default=frozenset({Scope.INFERENCE}), description="What the key may do.")
+
+
+class LimitSettings(_Part):
+    """Bounds on what one client, or all together, can make the agent hold."""
+
+    body_bytes: int = Field(default=DEFAULT_LIMIT_BYTES, ge=1024, description="Largest request body.")
+    connections: int = Field(
+        default=256, ge=1, description="Requests open at once, waiting ones included; probes do not count."
+    )
+    body_s: float = Field(default=30.0, gt=0, description="Time a client has to send its body.")
+    client_stall_s: float = Field(
+        default=60.0, gt=0, description="How long a client may leave a stream unread before its slot is taken back."
+    )
+
+
+class ThermalSettings(_Part):
+    """The heat control loop: where sensors are, what counts as hot, how fast levels may change."""
+
+    roots: tuple[Path, ...] = Field(default=(Path("/sys"),), description="Sysfs-shaped trees to read sensors from.")
+    ignore: tuple[str, ...] = Field(
+        default=("iwlwifi*", "ath*", "mt7*", "rtw*", "nvme*", "drivetemp*", "BAT*", "*battery*"),
+        description="Sensor types (shell patterns) that say nothing about the processor.",
+    )
+    warm_c: float = Field(default=75.0, description="From here: speculation off.")
+    hot_c: float = Field(default=85.0, description="From here: one slot, output capped.")
+    critical_c: float = Field(default=95.0, description="From here: no new work.")
+    hysteresis_c: float = Field(default=5.0, gt=0, description="A level is left only this far below its threshold.")
+    dwell_s: float = Field(default=10.0, ge=0, description="Shortest time before a level may be left downwards.")
+    lost_hold_s: float = Field(
+        default=60.0, ge=0, description="How long hot or critical stays in force once its sensor stopped answering."
+    )
+    interval_s: float = Field(default=0.5, gt=0, le=60, description="Time between readings while nothing changes.")
+    hot_output_cap_tokens: int = Field(default=256, ge=1, description="Longest answer while hot.")
+    battery_low_percent: float = Field(default=20.0, ge=0, le=100, description="Below it on battery: at least warm.")
+    battery_critical_percent: float = Field(default=5.0, ge=0, le=100, description="Below it on battery: hot.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.warm_c < self.hot_c < self.critical_c:
+            raise ValueError("warm_c, hot_c and critical_c must rise in this order")
+        if self.hysteresis_c >= min(self.hot_c - self.warm_c, self.critical_c - self.hot_c):
+            raise ValueError("hysteresis_c must be smaller than the distance between two levels")
+        return self
+
+
+class RouterSettings(_Part):
+    """The router that this agent reports to."""
+
+    url: HttpUrl | None = Field(default=None, description="Base URL of the router; none means no heartbeat.")
+    key_file: Path | None = Field(default=None, description="File with a key of scope fleet:report.")
+
+
+class EdgeSettings(SectionSettings, section="edge"):
+    """Everything an agent can be told."""
+
+    host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on.")
+    port: int = Field(default=8081, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    model: str = Field(default=DEFAULT_MODEL, min_length=1, max_length=256, description="Installed package to serve.")
+    models_dir: Path | None = Field(default=None, description="Model store; default: models in the Isthmus home.")
+    run_dir: Path | None = Field(default=None, description="Sockets and process files; default: run/edge at home.")
+    context_tokens: int | None = Field(default=None, ge=256, description="Context of a slot; none: what memory allows.")
+    slots: int = Field(default=1, ge=1, le=64, description="Requests that the engine runs side by side.")
+    queue: int = Field(default=16, ge=0, le=4096, description="Requests that may wait for a slot.")
+    threads: int | None = Field(default=None, ge=1, le=1024, description="Engine threads; none: from the cores.")
+    keepalive_s: float = Field(default=15.0, ge=0, description="Silence before an SSE comment is sent; 0: never.")
+    idle_limit_s: float = Field(default=120.0, gt=0, description="Longest silence of the engine within one answer.")
+    drain_limit_s: float = Field(default=30.0, ge=0, description="Time running answers have at shutdown.")
+    zone: Literal[Zone.DEVICE, Zone.SITE] = Field(default=Zone.DEVICE, description="How near the data is.")
+    backend_id: BackendId | None = Field(default=None, description="Name in the fleet; default: from the host name.")
+    advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
+    router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
+    thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
+    limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
+    keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
+
+    @field_validator("keys")
+    @classmethod
+    def _distinct(cls, keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+        if len({key.name for key in keys}) != len(keys):
+            raise ValueError("two keys have the same name")
+        return keys
+
+    @model_validator(mode="after")
+    def _reachable_with_keys_only(self) -> Self:
+        if self.host not in _LOOPBACK and not self.keys:
+            raise ValueError("listening beyond loopback needs at least one entry in edge.keys")
+        if self.host in ("0.0.0.0", "::") and self.router.url and not self.advertise_url:  # noqa: S104 - a check
+            raise ValueError("listening on every address needs edge.advertise_url, so that the router finds the agent")
+        return self
+
+    @property
+    def api_keys(self) -> tuple[ApiKey, ...]:
+        """The keys as `shared.keys` compares them."""
+        return tuple(ApiKey(key.name, key.sha256, key.scopes) for key in self.keys)
+
+    @property
+    def store_dir(self) -> Path:
+        """Where packages are installed."""
+        return self.models_dir or home() / "models"
+
+    @property
+    def engine_dir(self) -> Path:
+        """Where the engine's socket lives."""
+        return self.run_dir or home() / "run" / "edge"
+
+    def fleet_id(self) -> str:
+        """`backend_id`, or one from the host name that is valid and tells two agents of one host apart."""
+        if self.backend_id is not None:
+            return self.backend_id
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", socket.gethostname().split(".")[0]).strip("-._")[:40]
+        salt = hashlib.sha256(str(home()).encode()).hexdigest()[:6]
+        return f"{name or 'edge'}-{salt}-{self.port}" if self.port != 8081 else f"{name or 'edge'}-{salt}"
