@@ -5,7 +5,8 @@
     │   ├── InvalidRequest         400   ├── ContextLengthExceeded 400
     │   ├── Unauthenticated        401   ├── Forbidden             403
     │   ├── NotFound               404   ├── PayloadTooLarge       413
-    │   ├── UnsupportedMediaType   415   └── PolicyBlocked         403
+    │   ├── UnsupportedMediaType   415   ├── PolicyBlocked         403
+    │   └── OutOfOrder             409
     ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
     │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  ├── Draining
     │   ├── RateLimited            429: a backend's quota is used up
@@ -119,6 +120,13 @@ class NotFound(ClientError):
 
     status = 404
     default_code = "not_found"
+
+
+class OutOfOrder(ClientError):
+    """A report that is older than what is known already (409)."""
+
+    status = 409
+    default_code = "out_of_order"
 
 
 class PayloadTooLarge(ClientError):

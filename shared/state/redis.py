@@ -109,7 +109,14 @@ class RedisStateStore:
 
     async def publish(self, heartbeat: Heartbeat) -> bool:
         beat = heartbeat
-        arguments = [self._ttl_ms, beat.backend_id, beat.instance, beat.sequence, beat.model_dump_json(), MAX_RETIRED]
+        arguments: list[str | int] = [
+            self._ttl_ms,
+            beat.backend_id,
+            beat.instance,
+            beat.sequence,
+            beat.model_dump_json(),
+            MAX_RETIRED,
+        ]
         return bool(await self._call(lambda: self._publish(keys=_KEYS, args=arguments)))
 
     async def reports(self) -> tuple[Report, ...]:

@@ -1,0 +1,96 @@
+"""Takes records from requests without making them wait, and says when it can no longer promise to keep them."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from shared import logs
+from shared.clock import Clock
+from shared.privacy import PrivacyClass
+
+_BATCH_RECORDS = 512
+_RETRY_S = 1.0
+
+
+class Storage(Protocol):
+    """Where records end up."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Keep all of `records`, or raise OSError and keep none."""
+
+
+class AuditLog:
+    """A bounded queue before a storage that a thread writes to.
+
+    While the storage fails, `can_record` is False for every class but `public`: those requests fail closed. Public
+    ones go on, and their records wait in the queue; what it cannot hold is counted by `on_loss`.
+    """
+
+    def __init__(
+        self, storage: Storage, key: bytes, clock: Clock, *, queue_records: int, on_loss: Callable[[], None]
+    ) -> None:
+        self._storage = storage
+        self._key = key
+        self._clock = clock
+        self._limit = queue_records
+        self._on_loss = on_loss
+        self._queue: deque[Mapping[str, Any]] = deque()
+        self._arrived = asyncio.Event()
+        self._failing = False
+        self._log = logs.get("audit")
+
+    @property
+    def failing(self) -> bool:
+        """Whether the storage refused the last write."""
+        return self._failing
+
+    def can_record(self, privacy_class: PrivacyClass) -> bool:
+        """Whether a request of this class may be served now."""
+        return privacy_class is PrivacyClass.PUBLIC or not (self._failing or len(self._queue) >= self._limit)
+
+    def record(self, record: Mapping[str, Any]) -> None:
+        """Keep `record`; returns at once."""
+        if len(self._queue) >= self._limit:
+            self._on_loss()
+            return
+        self._queue.append(record)
+        self._arrived.set()
+
+    def digest(self, body: bytes) -> str:
+        """Keyed digest of a body: equal bodies can be recognised, and short ones cannot be guessed without the key."""
+        return "hmac-sha256:" + hmac.new(self._key, body, hashlib.sha256).hexdigest()
+
+    async def run(self) -> None:
+        """Write for ever; after a failure try again once a second."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._queue:
+                if not await self._write():
+                    await self._clock.sleep(_RETRY_S)
+
+    async def flush(self) -> None:
+        """Write what waits, as far as the storage takes it."""
+        while self._queue and await self._write():
+            pass
+
+    async def _write(self) -> bool:
+        batch = [self._queue[n] for n in range(min(_BATCH_RECORDS, len(self._queue)))]
+        try:
+            await asyncio.to_thread(self._storage.append, batch)
+        except OSError as error:
+            if not self._failing:
+                self._failing = True
+                self._log.error("audit_storage_failing", error=type(error).__name__, errno=error.errno)
+            return False
+        for _ in batch:
+            self._queue.popleft()
+        if self._failing:
+            self._failing = False
+            self._log.info("audit_storage_up")
+        return True

@@ -1,0 +1,161 @@
+"""What `isthmus router` prints: asks a running router over HTTP and lays its answers out for people."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from router.audit.storage import Verification
+from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
+
+_LIMIT_S = 10
+_ANSWER_BYTES = 8 * 1024 * 1024
+
+
+class RouterClient:
+    """Asks one router."""
+
+    def __init__(self, base_url: str, key: str | None) -> None:
+        if not base_url.startswith(("http://", "https://")):
+            raise InvalidRequest("The router's URL must start with http:// or https://.", param="url")
+        self._base_url = base_url.rstrip("/")
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def explain(self, text: str, model: str, headers: list[str]) -> dict[str, Any]:
+        """The router's answer for a chat request with one user message."""
+        body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": text}]})
+        return self._ask("/router/v1/explain", body, dict(_header(each) for each in headers))
+
+    def fleet(self) -> dict[str, Any]:
+        """The live snapshot."""
+        return self._ask("/fleet/v1/backends", None, {})
+
+    def _ask(self, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
+        asked = urllib.request.Request(  # noqa: S310 - the scheme was checked
+            self._base_url + path,
+            data=body,
+            headers={"Content-Type": "application/json", **self._headers, **headers},
+        )
+        try:
+            with urllib.request.urlopen(asked, timeout=_LIMIT_S) as answer:  # noqa: S310 - the scheme was checked
+                value = orjson.loads(answer.read(_ANSWER_BYTES))
+        except urllib.error.HTTPError as error:
+            with error:
+                raise IsthmusError(_message_of(error)) from None
+        except (OSError, orjson.JSONDecodeError):
+            raise BackendUnreachable(f"No router answers at {self._base_url}.") from None
+        return dict(value)
+
+
+def show_explanation(answer: dict[str, Any], *, as_json: bool) -> None:
+    """Class, findings, candidates and every rejection."""
+    if as_json:
+        _print_json(answer)
+        return
+    console = Console()
+    found, decision = answer["classification"], answer["decision"]
+    kinds = ", ".join(sorted({each["kind"] for each in found["entities"]})) or "nothing"
+    console.print(f"[bold]class[/] {decision['class']}  [bold]found[/] {kinds}  [bold]reason[/] {decision['reason']}")
+    for line in answer["words"]:
+        console.print(f"  {line}", markup=False, highlight=False)
+    table = Table("backend", "zone", "verdict", "first token", "per token")
+    for n, each in enumerate(decision["candidates"], start=1):
+        verdict = "chosen" if n == 1 else f"candidate {n}"
+        ttft, tpot = _ms(each["predicted_ttft_ms"]), _ms(each["predicted_tpot_ms"])
+        table.add_row(each["backend"], each["zone"], verdict, ttft, tpot)
+    for each in decision["rejected"]:
+        table.add_row(each["backend"], each["zone"], f"no: {each['reason']}", "", "")
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print("  No backend is known.")
+
+
+def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
+    """One row a backend."""
+    if as_json:
+        _print_json(answer)
+        return
+    table = Table(
+        "backend", "zone", "state", "age", "models", "level", "slots", "queued", "breaker", "in flight", "ttft"
+    )
+    for each in answer["backends"]:
+        slots = f"{_or_dash(each['slots_busy'])}/{_or_dash(each['slots_total'])}"
+        table.add_row(
+            each["backend_id"],
+            each["zone"],
+            each["state"],
+            _ms(each["age_ms"]),
+            ", ".join(model["model_id"] for model in each["models"]),
+            each["level"],
+            slots,
+            _or_dash(each["queued"]),
+            each["breaker"],
+            str(each["in_flight"]),
+            _ms(each["ttft_ms"]),
+        )
+    Console().print(table if answer["backends"] else "No backend is known.")
+
+
+def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:
+    """One row a request."""
+    if as_json:
+        for record in records:
+            _print_json(record)
+        return
+    table = Table("seq", "decision", "class", "reason", "tier", "outcome", "status", "ttft", "total")
+    for each in records:
+        attempts = each["attempts"]
+        table.add_row(
+            str(each["seq"]),
+            each["decision_id"],
+            _or_dash(each["class"]),
+            _or_dash((each["decision"] or {}).get("reason")),
+            attempts[-1]["tier"] if attempts else "-",
+            each["outcome"],
+            _or_dash(each["status"]),
+            _ms(each["ttft_ms"]),
+            _ms(each["total_ms"]),
+        )
+    Console().print(table if records else "The log is empty.")
+
+
+def show_verification(result: Verification, *, as_json: bool) -> None:
+    """The verdict over the log."""
+    if as_json:
+        _print_json({"records": result.records, "files": result.files, "fault": result.fault})
+    elif result.fault is None:
+        Console().print(f"{result.records} records in {result.files} files: unbroken.")
+    else:
+        Console().print(f"Broken after record {result.records}: {result.fault}.", markup=False)
+
+
+def _header(given: str) -> tuple[str, str]:
+    name, separator, value = given.partition("=")
+    if not separator or not name:
+        raise InvalidRequest("A header is given as name=value.", param="header")
+    return name, value
+
+
+def _message_of(error: urllib.error.HTTPError) -> str:
+    try:
+        return f"The router answered {error.code}: {orjson.loads(error.read(65536))['error']['message']}"
+    except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
+        return f"The router answered {error.code}."
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(orjson.dumps(value).decode())  # noqa: T201 - this is the output
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} ms"
+
+
+def _or_dash(value: object) -> str:
+    return "-" if value is None else str(value)

@@ -1,0 +1,90 @@
+"""The two ways out of the router: to an edge agent, and, with a permit for exactly this body, to a cloud.
+
+The body travels as it came. Of the client's headers none is passed on here; the backend gets its own key.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Protocol
+
+import aiohttp
+
+from router.dispatch.job import Job
+from router.dispatch.targets import Access
+from router.policy.model import Candidate
+from shared.errors import IsthmusError
+from shared.fleet import Zone
+
+_LARGE_BODY_BYTES = 512 * 1024
+"""From here on a body is written in pieces, so that one upload does not hold the event loop."""
+
+
+class NotPermitted(IsthmusError):
+    """A body was about to leave without a permit that covers it; no connection was opened."""
+
+    default_code = "not_permitted"
+
+
+class BackendClient(Protocol):
+    """Sends one job to one backend and returns once the status line and headers are there."""
+
+    async def send(self, job: Job, candidate: Candidate, access: Access) -> aiohttp.ClientResponse:
+        """Raises: NotPermitted, or what aiohttp raises."""
+
+
+def new_session(*, connect_s: float) -> aiohttp.ClientSession:
+    """The one HTTP session of the process. Redirects and proxies could move a body elsewhere: both are off."""
+    # Idle connections are dropped before common servers drop them (uvicorn: 5 s), so that hardly any request
+    # meets a connection that is closing.
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=10)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+        read_bufsize=64 * 1024,
+    )
+
+
+class EdgeClient:
+    """Sends to devices and sites; refuses any other zone."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def send(self, job: Job, candidate: Candidate, access: Access) -> aiohttp.ClientResponse:
+        if candidate.zone is Zone.CLOUD:
+            raise NotPermitted("This client does not send to the cloud.")
+        return await _post(self._session, job, candidate, access, request_id=job.request_id)
+
+
+class CloudClient:
+    """Sends to clouds, and only with a permit that was minted for these very bytes."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def send(self, job: Job, candidate: Candidate, access: Access) -> aiohttp.ClientResponse:
+        if job.permit is None or not job.permit.covers(job.body):
+            raise NotPermitted("This body has no permit to leave the edge.")
+        # A request id is the client's own text and was not scanned: the cloud gets the decision's id instead.
+        return await _post(self._session, job, candidate, access, request_id=job.decision_id)
+
+
+async def _post(
+    session: aiohttp.ClientSession, job: Job, candidate: Candidate, access: Access, *, request_id: str
+) -> aiohttp.ClientResponse:
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "text/event-stream" if job.stream else "application/json",
+        "Accept-Encoding": "identity",
+        "User-Agent": "isthmus-router",
+        "X-Request-Id": request_id,
+        **job.forwarded,
+    }
+    if access.api_key is not None:
+        headers["Authorization"] = f"Bearer {access.api_key}"
+    body = job.body if len(job.body) < _LARGE_BODY_BYTES else io.BytesIO(job.body)
+    return await session.post(candidate.url.rstrip("/") + job.path, data=body, headers=headers, allow_redirects=False)

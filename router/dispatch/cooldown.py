@@ -1,0 +1,45 @@
+"""Keeps rate domains cool: one 429 with Retry-After stops every backend that shares the quota."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+
+DEFAULT_COOL_MS = 1_000
+"""Pause after a 429 that names none."""
+MAX_COOL_MS = 600_000
+"""Longest pause taken from a header: a mistaken date must not retire a backend for days."""
+
+
+class Cooldowns:
+    """Until when each domain rests (monotonic milliseconds). A shorter pause never ends a longer one."""
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, int] = {}
+
+    def cool(self, domain: str, *, for_ms: int, now_ms: int) -> None:
+        """Rest `domain` for `for_ms`, at most `MAX_COOL_MS`."""
+        until = now_ms + min(max(for_ms, 0), MAX_COOL_MS)
+        self._until_ms[domain] = max(until, self._until_ms.get(domain, 0))
+
+    def until_ms(self, domain: str, now_ms: int) -> int | None:
+        """When the rest of `domain` ends; None when it does not rest."""
+        until = self._until_ms.get(domain)
+        if until is None:
+            return None
+        if until <= now_ms:
+            del self._until_ms[domain]
+            return None
+        return until
+
+
+def retry_after_ms(header: str | None, *, unix_s: float) -> int | None:
+    """Milliseconds that a Retry-After header asks for (RFC 9110, 10.2.3: seconds or a date); None if it says none."""
+    if header is None:
+        return None
+    text = header.strip()
+    if text.isascii() and text.isdigit():
+        return min(int(text[:9]) * 1000, MAX_COOL_MS)
+    try:
+        return min(max(0, int((parsedate_to_datetime(text).timestamp() - unix_s) * 1000)), MAX_COOL_MS)
+    except (ValueError, OverflowError, TypeError):
+        return None

@@ -1,0 +1,157 @@
+"""Tries the candidates of a decision in order until one has content to give; after that there is no way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from router.audit.account import Attempt
+from router.dispatch.budget import RetryBudget, RetryRules
+from router.dispatch.clients import BackendClient
+from router.dispatch.cooldown import DEFAULT_COOL_MS, retry_after_ms
+from router.dispatch.exchange import AttemptFailed, Exchange, ExchangeLimits
+from router.dispatch.health import Health
+from router.dispatch.job import Job
+from router.dispatch.ledger import Ledger
+from router.dispatch.refusal import Refusal
+from router.dispatch.verdict import MEANINGS, Outcome
+from router.policy.model import Candidate, Rejection
+from shared.clock import Clock
+from shared.errors import IsthmusError, NoCapacity, PrivacyUnavailable, RateLimited
+
+_PASSED_ON = frozenset(
+    {Outcome.REFUSED_REQUEST, Outcome.CONTEXT_EXCEEDED, Outcome.MODEL_GONE, Outcome.RATE_LIMITED, Outcome.BUSY}
+)
+"""Outcomes whose refusal is itself the best answer for the client."""
+_NOT_PRIVACY = frozenset({Outcome.REFUSED_REQUEST, Outcome.CONTEXT_EXCEEDED})
+"""Outcomes that are the request's own fault, whatever zones were left."""
+_BUSY_COOL_MS = 250
+"""Longest pause for a busy backend: a slot may come free at any moment, and must not stay empty for long."""
+
+
+class Refused(Exception):
+    """A backend's own refusal goes to the client."""
+
+    def __init__(self, refusal: Refusal, retry_after_s: int | None) -> None:
+        super().__init__(refusal.status)
+        self.refusal = refusal
+        self.retry_after_s = retry_after_s
+
+
+class Dispatcher:
+    """Opens one exchange for each job."""
+
+    def __init__(
+        self,
+        clients: Mapping[Literal["edge", "cloud"], BackendClient],
+        health: Health,
+        *,
+        limits: ExchangeLimits,
+        retry: RetryRules,
+        clock: Clock,
+        fraction: Callable[[], float],
+    ) -> None:
+        self._clients = clients
+        self._health = health
+        self._limits = limits
+        self._rules = retry
+        self._budget = RetryBudget(retry)
+        self._clock = clock
+        self._fraction = fraction
+
+    async def open(self, job: Job, attempts: list[Attempt]) -> Exchange:
+        """An exchange with content ready, which the caller closes; each attempt is appended to `attempts`.
+
+        Raises:
+            Refused: a backend's refusal is the answer.
+            IsthmusError: no candidate could serve.
+        """
+        last: AttemptFailed | None = None
+        refused: dict[str, AttemptFailed] = {}
+        for candidate in job.decision.candidates:
+            if last is not None and not MEANINGS[last.outcome].fails_over:
+                break
+            if not self._can_try(job, candidate, refused):
+                continue
+            if last is not None and last.outcome is not Outcome.CONTEXT_EXCEEDED and not await self._retry(attempts):
+                break
+            ledger = self._health.ledgers.of(candidate.backend_id)
+            if not ledger.enter(self._clock.now_ms()):
+                continue
+            if last is None:
+                self._budget.first(self._clock.now_ms())
+            try:
+                return await self._attempt(job, candidate, ledger, attempts)
+            except AttemptFailed as failure:
+                last = refused[candidate.backend_id] = failure
+                self._learn(candidate, failure)
+        raise self._answer_for(job, last)
+
+    async def _attempt(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+        attempt = Attempt(candidate.backend_id, candidate.zone.tier)
+        attempts.append(attempt)
+        exchange = Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+        try:
+            await exchange.open(self._clients[candidate.zone.tier], self._health.targets.access(candidate))
+        except BaseException:
+            exchange.close()
+            raise
+        return exchange
+
+    def _can_try(self, job: Job, candidate: Candidate, refused: Mapping[str, AttemptFailed]) -> bool:
+        """Whether the candidate does not rest, and has more room than any that found the request too long."""
+        if self._health.rests_until_ms(candidate.backend_id, self._clock.now_ms()) is not None:
+            return False
+        too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
+        room = job.contexts.get(candidate.backend_id)
+        return all(room is not None and room > (job.contexts.get(b) or 0) for b in too_small)
+
+    async def _retry(self, attempts: list[Attempt]) -> bool:
+        """Spend one retry of the budget and wait its jittered pause; False when the budget is spent."""
+        if not self._budget.retry(self._clock.now_ms()):
+            return False
+        await self._clock.sleep(self._rules.wait_s(len(attempts) - 1, self._fraction()))
+        return True
+
+    def _learn(self, candidate: Candidate, failure: AttemptFailed) -> None:
+        """Rest what asked for a pause: a whole rate domain after 429, one backend for a moment when it is busy."""
+        now_ms = self._clock.now_ms()
+        asked_ms = self._asked_ms(failure)
+        if failure.outcome is Outcome.RATE_LIMITED:
+            self._health.rest_domain_of(candidate.backend_id, for_ms=asked_ms or DEFAULT_COOL_MS, now_ms=now_ms)
+        elif failure.outcome is Outcome.BUSY and asked_ms is not None:
+            self._health.rest(candidate.backend_id, for_ms=min(asked_ms, _BUSY_COOL_MS), now_ms=now_ms)
+
+    def _asked_ms(self, failure: AttemptFailed) -> int | None:
+        header = failure.refusal.retry_after if failure.refusal else None
+        return retry_after_ms(header, unix_s=self._clock.unix_s())
+
+    def _answer_for(self, job: Job, last: AttemptFailed | None) -> Exception:
+        """What the client gets when no candidate served."""
+        waits_ms = self._waits_ms(job)
+        retry_after_s = max(1, -(-min(waits_ms) // 1000)) if waits_ms else 1
+        at_fault = last is not None and last.outcome in _NOT_PRIVACY
+        if not at_fault and any(r.reason is Rejection.PRIVACY for r in job.decision.rejected):
+            return PrivacyUnavailable(
+                "This content must stay on the edge, and no edge backend could serve it.", retry_after_s=retry_after_s
+            )
+        if last is None:
+            return _no_room(all_rest=len(waits_ms) == len(job.decision.candidates), retry_after_s=retry_after_s)
+        if last.refusal is not None and last.outcome in _PASSED_ON:
+            asked_ms = self._asked_ms(last)
+            if asked_ms is not None:
+                return Refused(last.refusal, max(1, -(-asked_ms // 1000)))
+            return Refused(last.refusal, retry_after_s if last.outcome is Outcome.RATE_LIMITED else None)
+        return last.error
+
+    def _waits_ms(self, job: Job) -> list[int]:
+        """Remaining pauses of the candidates that rest."""
+        now_ms = self._clock.now_ms()
+        untils = [self._health.rests_until_ms(c.backend_id, now_ms) for c in job.decision.candidates]
+        return [until - now_ms for until in untils if until is not None]
+
+
+def _no_room(*, all_rest: bool, retry_after_s: int) -> IsthmusError:
+    if all_rest:
+        return RateLimited("The backends that may serve this ask for a pause.", retry_after_s=retry_after_s)
+    return NoCapacity("No eligible backend could take this request.", retry_after_s=retry_after_s)

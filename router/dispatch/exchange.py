@@ -1,0 +1,261 @@
+"""One attempt at one backend: sends the body, waits for the first content, relays the rest, says how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import orjson
+
+from router.audit.account import Attempt
+from router.dispatch.clients import BackendClient, NotPermitted
+from router.dispatch.job import Job
+from router.dispatch.ledger import Ledger
+from router.dispatch.refusal import MAX_ERROR_BYTES, Refusal, read_refusal
+from router.dispatch.stream import StreamCheck
+from router.dispatch.targets import Access
+from router.dispatch.verdict import Outcome
+from router.policy.model import Candidate
+from shared.clock import Clock
+from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
+from shared.fleet import Zone
+
+_TAIL_S = 1.0
+"""How long the end of a finished stream is waited for, so that its connection can be used again."""
+_TIMEOUTS = {
+    "connect": Outcome.CONNECT_TIMEOUT,
+    "first_token": Outcome.FIRST_TOKEN_TIMEOUT,
+    "idle": Outcome.IDLE_TIMEOUT,
+    "answer": Outcome.ANSWER_TIMEOUT,
+}
+_PHASES = {
+    "connect": "No connection to the backend could be made in time (connect timeout).",
+    "first_token": "The backend sent no content in time (first token timeout).",
+    "idle": "The backend stopped sending (idle timeout).",
+    "answer": "The backend did not answer in time (answer timeout).",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeLimits:
+    """Seconds until the first content, between events, and for an answer that is not streamed (0: none)."""
+
+    first_token_s: float
+    idle_s: float
+    answer_s: float
+    answer_bytes: int
+
+
+class AttemptFailed(Exception):
+    """The attempt ended without content: what it means, the error for the client, and the backend's own refusal."""
+
+    def __init__(self, outcome: Outcome, error: IsthmusError, refusal: Refusal | None = None) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
+        self.error = error
+        self.refusal = refusal
+
+
+class Exchange:
+    """Use: `open`, then `body` or `relay`, and `close` in any case."""
+
+    def __init__(
+        self, job: Job, candidate: Candidate, ledger: Ledger, attempt: Attempt, limits: ExchangeLimits, clock: Clock
+    ) -> None:
+        self.candidate = candidate
+        self.attempt = attempt
+        self.body = b""
+        self._job = job
+        self._ledger = ledger
+        self._limits = limits
+        self._clock = clock
+        self._began_ms = clock.now_ms()
+        self._first_ms = 0
+        self._response: aiohttp.ClientResponse | None = None
+        self._check = StreamCheck()
+        self._held: list[bytes] = []
+        self._closed = False
+
+    async def open(self, client: BackendClient, access: Access) -> None:
+        """Send and wait: for the first content of a stream, or for the whole answer.
+
+        Raises:
+            AttemptFailed: nothing of an answer was passed on yet, so another candidate may be tried.
+        """
+        phase, limit_s = ("first_token", self._limits.first_token_s) if self._job.stream else ("answer", None)
+        if not self._job.stream and self._limits.answer_s > 0:
+            limit_s = self._limits.answer_s
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await self._send(client, access)
+                await (self._await_content(response) if self._job.stream else self._read_whole(response))
+        except TimeoutError:
+            raise self._failed(_timeout(phase)) from None
+
+    async def relay(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Pass the stream on through `send` until its `[DONE]`; waits for `send`, so a slow reader slows the backend.
+
+        Raises:
+            StreamBroken, BackendTimeout: after content; everything before the fault was passed on.
+        """
+        response = self._response
+        if response is None:
+            raise RuntimeError("relay before open")
+        loop = asyncio.get_running_loop()
+        check = self._check
+        events, self._held = self._held, []
+        seen, deadline_s = -1, 0.0
+        try:
+            while True:
+                if events:
+                    await send(events[0] if len(events) == 1 else b"".join(events))
+                if check.ended:
+                    break
+                if check.data_events != seen:  # comments are no sign of progress
+                    seen, deadline_s = check.data_events, loop.time() + self._limits.idle_s
+                async with asyncio.timeout_at(deadline_s):
+                    events = await self._next_events(response)
+        except TimeoutError:
+            self._end(Outcome.IDLE_TIMEOUT)
+            raise _timeout("idle") from None
+        if check.failure is not None:
+            self._end(Outcome.BROKEN)
+            raise check.failure
+        self._end(Outcome.OK)
+        await _finish_transport(response)
+
+    def close(self) -> None:
+        """Let go of the backend; an attempt that has no outcome yet was left by its client."""
+        if self._closed:
+            return
+        self._closed = True
+        if self.attempt.outcome is None:
+            self._end(Outcome.CLIENT_LEFT)
+        if self._response is not None:
+            # Back to the pool when it was read to its end, else closed: that is what stops the backend's work.
+            self._response.release()
+
+    async def _send(self, client: BackendClient, access: Access) -> aiohttp.ClientResponse:
+        try:
+            response = self._response = await client.send(self._job, self.candidate, access)
+            self.attempt.status = response.status
+            if response.status != 200:
+                raw = await _read_bounded(response, MAX_ERROR_BYTES)
+        except NotPermitted as error:
+            raise self._failed(error, Outcome.NOT_PERMITTED) from None
+        except aiohttp.ServerTimeoutError:
+            raise self._failed(_timeout("connect")) from None
+        except aiohttp.ClientConnectorError:
+            raise self._failed(BackendUnreachable("The backend refuses connections."), Outcome.UNREACHABLE) from None
+        except (aiohttp.ClientError, OSError):
+            raise self._failed(BackendUnreachable("The backend ended the connection before an answer.")) from None
+        if response.status != 200:
+            retry_after = response.headers.get("Retry-After")
+            own_words = self.candidate.zone is not Zone.CLOUD
+            refusal = read_refusal(response.status, raw, retry_after=retry_after, own_words=own_words)
+            error_ = BackendStatus("The backend failed on this request.", backend_status=response.status)
+            raise self._failed(error_, refusal.outcome, refusal)
+        return response
+
+    async def _await_content(self, response: aiohttp.ClientResponse) -> None:
+        while not self._check.has_content:
+            self._held += await self._next_events(response)
+            if self._check.failure is not None and not self._check.has_content:
+                raise self._failed(self._check.failure)
+        self._first_ms = self._clock.now_ms()
+        ttft_ms = float(self._first_ms - self._began_ms)
+        self.attempt.ttft_ms = ttft_ms
+        self._ledger.observe_first_token(ttft_ms, self._job.prompt_bucket)
+
+    async def _next_events(self, response: aiohttp.ClientResponse) -> list[bytes]:
+        """Whole events of the next bytes that carry any; empty when the stream has ended."""
+        while not self._check.ended:
+            try:
+                chunk = await response.content.readany()
+            except (aiohttp.ClientError, OSError):
+                chunk = b""
+            if not chunk:
+                self._check.end()
+                break
+            if events := self._check.feed(chunk):
+                return events
+        return []
+
+    async def _read_whole(self, response: aiohttp.ClientResponse) -> None:
+        try:
+            raw = await _read_bounded(response, self._limits.answer_bytes)
+        except (aiohttp.ClientError, OSError):
+            raise self._failed(StreamBroken("The backend's answer was cut.")) from None
+        answer = _answer_of(raw)
+        if answer is None:
+            raise self._failed(StreamBroken("The backend's answer is not one."))
+        usage = answer.get("usage")
+        if isinstance(usage, dict) and type(tokens := usage.get("completion_tokens")) is int:
+            self.attempt.completion_tokens = tokens
+        self.body = raw
+        self._end(Outcome.OK)
+
+    def _failed(
+        self, error: IsthmusError, outcome: Outcome | None = None, refusal: Refusal | None = None
+    ) -> AttemptFailed:
+        outcome = outcome or _outcome_of(error)
+        self._end(outcome)
+        return AttemptFailed(outcome, error, refusal)
+
+    def _end(self, outcome: Outcome) -> None:
+        now_ms = self._clock.now_ms()
+        self.attempt.outcome = outcome
+        self.attempt.duration_ms = float(now_ms - self._began_ms)
+        check = self._check
+        if check.has_content:
+            tokens = check.completion_tokens or check.content_events
+            self.attempt.completion_tokens = tokens
+            self._ledger.observe_decode(tokens - 1, float(now_ms - self._first_ms))
+        self._ledger.leave(outcome, now_ms)
+
+
+async def _finish_transport(response: aiohttp.ClientResponse) -> None:
+    if response.content.at_eof():
+        return
+    try:
+        async with asyncio.timeout(_TAIL_S):
+            while await response.content.readany():
+                pass
+    except (TimeoutError, aiohttp.ClientError, OSError):
+        response.close()
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    async for chunk in response.content.iter_any():
+        size += len(chunk)
+        if size > limit_bytes:
+            response.close()
+            raise aiohttp.ClientPayloadError
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _answer_of(raw: bytes) -> dict[str, Any] | None:
+    """The answer in `raw`, or None for an empty body, something else, or an error under status 200."""
+    try:
+        answer = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(answer, dict) or answer.get("error") is not None:
+        return None
+    return answer if answer.get("choices") or answer.get("data") else None
+
+
+def _timeout(phase: str) -> BackendTimeout:
+    return BackendTimeout(_PHASES[phase], phase=phase)
+
+
+def _outcome_of(error: IsthmusError) -> Outcome:
+    if isinstance(error, BackendTimeout):
+        return _TIMEOUTS[error.phase]
+    return Outcome.BROKEN if isinstance(error, StreamBroken) else Outcome.FAILED

@@ -1,0 +1,79 @@
+"""Follows a backend's event stream: which bytes may go on, and whether the stream kept its promises.
+
+A stream is whole when it gave a finish reason and then `[DONE]`. Anything else is a failure, also when the transport
+ended cleanly or `[DONE]` follows an error event: serving layers were measured to do both after an engine died.
+"""
+
+from __future__ import annotations
+
+from shared.errors import StreamBroken
+from shared.openai.sse import EventCutter, EventKind, read_event
+
+
+class StreamCheck:
+    """State of one stream. `feed` returns whole events to forward, byte for byte; `failure` is set at a fault, after
+    which nothing more is returned."""
+
+    __slots__ = (
+        "_cutter",
+        "_finished",
+        "completion_tokens",
+        "content_events",
+        "data_events",
+        "done",
+        "failure",
+        "has_content",
+    )
+
+    def __init__(self) -> None:
+        self._cutter = EventCutter()
+        self._finished = False
+        self.has_content = False
+        self.done = False
+        self.failure: StreamBroken | None = None
+        self.content_events = 0
+        self.data_events = 0
+        self.completion_tokens: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is expected: `[DONE]` came, or a fault."""
+        return self.done or self.failure is not None
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Whole events that `chunk` completes, up to the end of the stream or its first fault."""
+        good: list[bytes] = []
+        try:
+            for event in self._cutter.feed(chunk):
+                if self.ended:
+                    break
+                self._take(event)
+                if self.failure is None:
+                    good.append(event)
+        except StreamBroken as error:
+            self.failure = error
+        return good
+
+    def end(self) -> None:
+        """The transport has no more bytes."""
+        if not self.ended:
+            self.failure = StreamBroken("The backend's stream ended before it was complete.")
+
+    def _take(self, event: bytes) -> None:
+        facts = read_event(event)
+        kind = facts.kind
+        if kind is not EventKind.COMMENT:
+            self.data_events += 1
+        if kind is EventKind.CONTENT:
+            self.has_content = True
+            self.content_events += 1
+            self._finished = self._finished or facts.finished
+            if facts.usage is not None and type(tokens := facts.usage.get("completion_tokens")) is int:
+                self.completion_tokens = tokens
+        elif kind is EventKind.ERROR:
+            self.failure = StreamBroken("The backend reported an error inside its stream.")
+        elif kind is EventKind.DONE:
+            if self._finished:
+                self.done = True
+            else:
+                self.failure = StreamBroken("The backend's stream ended without a finish reason.")

@@ -1,0 +1,116 @@
+"""Follows the state store and outlives it: the last known fleet is used for a while when the store is gone.
+
+Requests never wait for the store: they read what the last refresh left in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shared import logs
+from shared.clock import Clock
+from shared.errors import StateUnavailable
+from shared.fleet import Heartbeat
+from shared.state.ordering import Order, order_of
+from shared.state.port import Report, StateStore
+
+
+class FleetWatch:
+    """Reports of all edge agents, at most one refresh old.
+
+    While the store is gone, a report's age stands still, up to `last_known_ms` after the last answer: the fleet is
+    used as it was last known, and then it is stale. Agents that report to this very router stay fresh throughout.
+    """
+
+    def __init__(
+        self,
+        store: StateStore,
+        clock: Clock,
+        *,
+        last_known_ms: int,
+        on_change: Callable[[bool], None] = lambda up: None,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._last_known_ms = last_known_ms
+        self._on_change = on_change
+        self._log = logs.get("fleet")
+        self._reports: dict[str, Report] = {}
+        self._local: dict[str, Report] = {}
+        self._answered_ms = clock.now_ms()
+        self._up = True
+
+    @property
+    def up(self) -> bool:
+        """Whether the store answered last."""
+        return self._up
+
+    async def publish(self, heartbeat: Heartbeat) -> bool:
+        """Take a heartbeat; False when it is older than what is known. A store that is gone does not matter."""
+        known = self._reports.get(heartbeat.backend_id)
+        order = order_of(heartbeat, known.heartbeat if known else None, ())
+        if order is Order.OLDER:
+            return False
+        try:
+            if not await self._store.publish(heartbeat):
+                return False
+            self._answered()
+        except StateUnavailable as error:
+            self._failed(error)
+        if order is Order.NEWER:
+            report = Report(heartbeat, self._clock.now_ms())
+            self._reports[heartbeat.backend_id] = self._local[heartbeat.backend_id] = report
+        return True
+
+    async def refresh(self) -> None:
+        """Read the store once."""
+        try:
+            reports = await self._store.reports()
+        except StateUnavailable as error:
+            self._failed(error)
+            return
+        self._answered()
+        fresh = {report.heartbeat.backend_id: report for report in reports}
+        for backend_id, own in self._local.items():
+            stored = fresh.get(backend_id)
+            if stored is not None and _is_same_or_newer(own, stored):
+                fresh[backend_id] = own
+        self._local = {b: r for b, r in self._local.items() if b in fresh}
+        self._reports = fresh
+
+    async def run(self, interval_s: float) -> None:
+        """Refresh for ever."""
+        while True:
+            await self.refresh()
+            await self._clock.sleep(interval_s)
+
+    def reports(self) -> dict[str, Report]:
+        """The reports to judge now, by backend id."""
+        if self._up:
+            return self._reports
+        now_ms = self._clock.now_ms()
+        gone_ms = now_ms - self._answered_ms
+        if gone_ms > self._last_known_ms:
+            return self._reports
+        return {
+            backend_id: Report(report.heartbeat, min(now_ms, report.received_ms + gone_ms))
+            for backend_id, report in self._reports.items()
+        }
+
+    def _answered(self) -> None:
+        self._answered_ms = self._clock.now_ms()
+        if not self._up:
+            self._up = True
+            self._log.info("state_store_up")
+            self._on_change(True)
+
+    def _failed(self, error: StateUnavailable) -> None:
+        if self._up:
+            self._up = False
+            self._log.warning("state_store_down", error=error.message, last_known_s=self._last_known_ms / 1000)
+            self._on_change(False)
+
+
+def _is_same_or_newer(own: Report, stored: Report) -> bool:
+    """Whether what came to this router is at least as new as what the store has of the same process."""
+    return own.heartbeat.instance == stored.heartbeat.instance and own.heartbeat.sequence >= stored.heartbeat.sequence

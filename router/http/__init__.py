@@ -1,0 +1,1 @@
+"""The router's HTTP side: the OpenAI surface, fleet reports, explanations, probes and metrics."""

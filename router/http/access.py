@@ -1,0 +1,29 @@
+"""Checks the caller's key before anything else of a request is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from shared.keys import ApiKey, Scope, authenticate, require
+
+
+class Doorkeeper:
+    """Knows the keys; with none configured (loopback only) everyone may do everything but loosen privacy."""
+
+    def __init__(self, keys: Sequence[ApiKey]) -> None:
+        self._keys = tuple(keys)
+
+    def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
+        """The caller's key, which has `scope` (None: any known key will do).
+
+        Raises:
+            Unauthenticated: no known key. Forbidden: the key lacks the scope.
+        """
+        if not self._keys:
+            return None
+        key = authenticate(request.headers.getall("Authorization", []), self._keys)
+        if scope is not None:
+            require(key, scope)
+        return key

@@ -1,0 +1,61 @@
+"""Answers what would happen to a request, and why, without sending it anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from router.audit.account import decision_facts
+from router.http.access import Doorkeeper
+from router.http.headers import read_asked
+from router.http.judge import Judge
+from router.policy.words import explain
+from router.privacy.model import Classification
+from shared.http.intake import read_object
+from shared.keys import Scope
+from shared.openai.facts import Endpoint
+from shared.openai.validation import validate
+
+
+class Explain:
+    """Handler of POST /router/v1/explain."""
+
+    def __init__(self, doorkeeper: Doorkeeper, judge: Judge, *, body_limit_bytes: int) -> None:
+        self._doorkeeper = doorkeeper
+        self._judge = judge
+        self._limit = body_limit_bytes
+
+    async def __call__(self, request: web.Request) -> web.Response:
+        key = self._doorkeeper.admit(request, Scope.INFERENCE)
+        asked = read_asked(request)
+        raw, body = await read_object(request, limit_bytes=self._limit)
+        endpoint = _endpoint_of(body)
+        validate(endpoint, body)
+        found = await self._judge.classify(body, raw)
+        effective = self._judge.effective(found, asked, key)
+        judged = self._judge.decide(endpoint, body, asked, found, effective)
+        answer = {
+            "endpoint": endpoint,
+            "classification": _classification(found),
+            "decision": decision_facts(judged.decision),
+            "words": explain(judged.decision),
+        }
+        return web.Response(body=orjson.dumps(answer), content_type="application/json")
+
+
+def _endpoint_of(body: dict[str, Any]) -> Endpoint:
+    """The route that a body of this shape is meant for."""
+    if "messages" in body or not ("prompt" in body or "input" in body):
+        return Endpoint.CHAT
+    return Endpoint.COMPLETIONS if "prompt" in body else Endpoint.EMBEDDINGS
+
+
+def _classification(found: Classification) -> dict[str, Any]:
+    return {
+        "class": found.privacy_class,
+        "complete": found.complete,
+        "cause": found.cause,
+        "entities": [{"kind": e.kind, "position": e.position, "start": e.start, "end": e.end} for e in found.entities],
+    }

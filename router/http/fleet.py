@@ -1,0 +1,82 @@
+"""Takes heartbeats of edge agents and shows the fleet as decisions see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from aiohttp import web
+from pydantic import ValidationError
+
+from router.fleet.directory import FleetDirectory
+from router.fleet.watch import FleetWatch
+from router.http.access import Doorkeeper
+from shared.errors import InvalidRequest, OutOfOrder
+from shared.fleet import BackendSnapshot, FleetSnapshot, Heartbeat
+from shared.http.intake import read_body
+from shared.keys import Scope
+
+_BEAT_BYTES = 256 * 1024
+
+
+class Fleet:
+    """Handlers below /fleet/v1."""
+
+    def __init__(self, doorkeeper: Doorkeeper, watch: FleetWatch, directory: FleetDirectory) -> None:
+        self._doorkeeper = doorkeeper
+        self._watch = watch
+        self._directory = directory
+
+    async def take_heartbeat(self, request: web.Request) -> web.Response:
+        """204 when taken; 409 when a later one is known."""
+        self._doorkeeper.admit(request, Scope.FLEET_REPORT)
+        raw = await read_body(request, limit_bytes=_BEAT_BYTES)
+        try:
+            heartbeat = Heartbeat.model_validate_json(raw)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            field = ".".join(str(part) for part in first["loc"]) or None
+            raise InvalidRequest(f"Not a heartbeat: {first['type']}.", param=field) from None
+        if not await self._watch.publish(heartbeat):
+            raise OutOfOrder("A later heartbeat of this backend is known.")
+        return web.Response(status=204)
+
+    async def show(self, request: web.Request) -> web.Response:
+        """The live snapshot."""
+        self._doorkeeper.admit(request, Scope.ADMIN)
+        return web.Response(body=orjson.dumps(fleet_facts(self._directory.snapshot())), content_type="application/json")
+
+
+def fleet_facts(fleet: FleetSnapshot) -> dict[str, Any]:
+    """The snapshot as JSON values; ages instead of clock readings."""
+    incumbent = fleet.incumbent
+    return {
+        "backends": [_backend(each, fleet.taken_ms) for each in fleet.backends],
+        "tier_in_use": incumbent.tier if incumbent else None,
+    }
+
+
+def _backend(backend: BackendSnapshot, now_ms: int) -> dict[str, Any]:
+    cooling = backend.cooling_until_ms
+    return {
+        "backend_id": backend.backend_id,
+        "zone": backend.zone,
+        "tier": backend.zone.tier,
+        "url": backend.url,
+        "state": backend.state,
+        "age_ms": None if backend.received_ms is None else max(0, now_ms - backend.received_ms),
+        "models": [model.model_dump(mode="json") for model in backend.models],
+        "level": backend.level,
+        "derate_ratio": backend.derate_ratio,
+        "slots_total": backend.slots_total,
+        "slots_busy": backend.slots_busy,
+        "queued": backend.queued,
+        "queue_limit": backend.queue_limit,
+        "prefill_tokens_per_s": backend.prefill_tokens_per_s,
+        "decode_tokens_per_s": backend.decode_tokens_per_s,
+        "ttft_ms": backend.ttft_ms,
+        "output_cap_tokens": backend.output_cap_tokens,
+        "breaker": backend.breaker,
+        "cooling_ms": None if cooling is None else max(0, cooling - now_ms),
+        "in_flight": backend.in_flight,
+    }

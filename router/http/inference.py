@@ -1,0 +1,316 @@
+"""Serves one request of the OpenAI surface: accept, classify, decide, dispatch, account."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from router.audit.account import Account
+from router.audit.log import AuditLog
+from router.dispatch.dispatcher import Dispatcher, Refused
+from router.dispatch.exchange import Exchange
+from router.dispatch.health import Health
+from router.dispatch.job import Job
+from router.dispatch.rewrite import with_model
+from router.fleet.directory import FleetDirectory
+from router.http.access import Doorkeeper
+from router.http.headers import Asked, answer_headers, forwarded, read_asked
+from router.http.judge import Judge, Judged
+from router.http.outlet import ClientStream
+from router.policy.model import Decision, Mode, Reason, Rejection, Route
+from router.policy.refusal import refusal
+from router.privacy.permit import EgressPermit, body_digest, mint
+from shared.clock import Clock
+from shared.errors import BackendError, Draining, IsthmusError, NoCapacity, QueueFull, RateLimited
+from shared.fleet import FleetSnapshot, Zone, prompt_bucket
+from shared.http.errors import REQUEST_ID, error_response
+from shared.http.intake import read_object
+from shared.http.lifecycle import Lifecycle
+from shared.keys import Scope
+from shared.openai.facts import Endpoint
+from shared.openai.validation import validate
+from shared.privacy import Action, is_stricter
+from shared.telemetry import RouterMetrics
+
+_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
+_FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
+_OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
+CLIENT_LEFT = "client_left"
+BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceParts:
+    """What serving needs; `session_key` keys the digests of session ids."""
+
+    lifecycle: Lifecycle
+    doorkeeper: Doorkeeper
+    judge: Judge
+    dispatcher: Dispatcher
+    directory: FleetDirectory
+    health: Health
+    audit: AuditLog
+    metrics: RouterMetrics
+    clock: Clock
+    session_key: bytes
+    body_limit_bytes: int
+    in_flight_limit: int
+    keepalive_s: float
+
+
+class Inference:
+    """Handler of the routes that carry a prompt."""
+
+    def __init__(self, parts: InferenceParts) -> None:
+        self._parts = parts
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def expire(self) -> None:
+        """Wait for the drain limit, then end what still runs with an error."""
+        await self._parts.lifecycle.expired.wait()
+        for task in self._running:
+            task.cancel()
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        parts = self._parts
+        account = self._opened(request)
+        task = asyncio.current_task()
+        parts.metrics.in_flight.inc()
+        try:
+            with parts.lifecycle.request():
+                if task is not None:
+                    self._running.add(task)
+                return await self._served(request, account)
+        except IsthmusError as error:
+            return self._refused(account, error)
+        except Refused as refused:
+            return self._passed_on(account, refused)
+        except asyncio.CancelledError:
+            if self._is_expired():
+                return self._refused(account, _shutting_down())
+            self._left(account)
+            raise
+        except ConnectionResetError:
+            self._left(account)
+            raise
+        finally:
+            if task is not None:
+                self._running.discard(task)
+            parts.metrics.in_flight.dec()
+            self._close(account)
+
+    def _opened(self, request: web.Request) -> Account:
+        parts = self._parts
+        return Account(
+            decision_id=f"dec-{secrets.token_hex(12)}",
+            request_id=request[REQUEST_ID],
+            endpoint=request.path,
+            began_unix_s=parts.clock.unix_s(),
+            began_ms=parts.clock.now_ms(),
+        )
+
+    async def _served(self, request: web.Request, account: Account) -> web.StreamResponse:
+        parts = self._parts
+        if parts.lifecycle.in_flight > parts.in_flight_limit:
+            raise QueueFull("The router serves as many requests as it may.")
+        key = parts.doorkeeper.admit(request, Scope.INFERENCE)
+        account.key_name = key.name if key else None
+        asked = read_asked(request)
+        raw, body = await read_object(request, limit_bytes=parts.body_limit_bytes)
+        account.body_bytes = len(raw)
+        account.body_digest = parts.audit.digest(raw)
+        endpoint = Endpoint(request.path)
+        validate(endpoint, body)
+        account.stream = body.get("stream") is True
+        account.asked_class = asked.privacy
+        loop = asyncio.get_running_loop()
+        started_s = loop.time()
+        account.classification = found = await parts.judge.classify(body, raw)
+        account.classify_ms = round((loop.time() - started_s) * 1000, 3)
+        account.privacy_class = found.privacy_class
+        account.privacy_class = effective = parts.judge.effective(found, asked, key)
+        account.loosened = is_stricter(found.privacy_class, effective)
+        judged = parts.judge.decide(endpoint, body, asked, found, effective)
+        self._note(account, judged)
+        self._check(judged)
+        job = self._job(account, asked, judged, raw, body)
+        return await (self._stream(request, account, job) if job.stream else self._whole(account, job))
+
+    def _note(self, account: Account, judged: Judged) -> None:
+        decision = account.decision = judged.decision
+        account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
+        model = judged.facts.request.model
+        # A name that no backend serves is the caller's own text and stays out of the log.
+        account.model = model if any(b.model(model) for b in judged.fleet.backends) else None
+        metrics = self._parts.metrics
+        tier = decision.candidates[0].zone.tier if decision.candidates else "none"
+        metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
+        for rejected in decision.rejected:
+            metrics.rejections.labels(rejected.reason).inc()
+
+    def _check(self, judged: Judged) -> None:
+        """Refuse what cannot or must not be dispatched."""
+        decision = judged.decision
+        if not decision.candidates:
+            limited_s = self._rate_limited_s(decision)
+            if decision.reason is Reason.NO_CAPACITY and limited_s is not None:
+                raise RateLimited("The backends that may serve this ask for a pause.", retry_after_s=limited_s)
+            raise refusal(decision, judged.facts)
+        if not self._parts.audit.can_record(decision.privacy_class):
+            raise NoCapacity(
+                "The audit log cannot be written, and this content is not served without it.",
+                code="audit_unavailable",
+                retry_after_s=5,
+            )
+
+    def _rate_limited_s(self, decision: Decision) -> int | None:
+        """Seconds until a quota is free, when a quota is all that stands in the way."""
+        able = [r for r in decision.rejected if r.reason not in _NO_PERMISSION]
+        now_ms = self._parts.clock.now_ms()
+        untils = [self._parts.health.limited_until_ms(r.backend_id, now_ms) for r in able]
+        waits = [until - now_ms for until in untils if until is not None]
+        return max(1, -(-min(waits) // 1000)) if waits and len(waits) == len(able) else None
+
+    def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
+        model = judged.facts.request.model
+        travels = raw if model == body["model"] else with_model(raw, model)
+        return Job(
+            path=account.endpoint,
+            body=travels,
+            stream=account.stream is True,
+            decision=judged.decision,
+            decision_id=account.decision_id,
+            request_id=account.request_id,
+            prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
+            permit=_permit(account, judged.decision, travels),
+            contexts=_contexts(judged.fleet, model),
+            forwarded=forwarded(asked, self._parts.session_key),
+        )
+
+    async def _whole(self, account: Account, job: Job) -> web.StreamResponse:
+        exchange = await self._parts.dispatcher.open(job, account.attempts)
+        try:
+            self._chosen(account, exchange)
+            account.status, account.outcome = 200, "ok"
+            return web.Response(body=exchange.body, content_type="application/json", headers=answer_headers(account))
+        finally:
+            exchange.close()
+
+    async def _stream(self, request: web.Request, account: Account, job: Job) -> web.StreamResponse:
+        outlet = ClientStream(request, headers=lambda: answer_headers(account), keepalive_s=self._parts.keepalive_s)
+        exchange: Exchange | None = None
+        try:
+            exchange = await self._parts.dispatcher.open(job, account.attempts)
+            self._chosen(account, exchange)
+            if outlet.committed and len(account.attempts) > 1:
+                # The headers named an earlier candidate: say in the stream who speaks.
+                await outlet.send(b": backend %s\n\n" % exchange.candidate.backend_id.encode())
+            await exchange.relay(outlet.send)
+            account.status, account.outcome = 200, "ok"
+            await outlet.finish()
+        except (IsthmusError, Refused, asyncio.CancelledError) as error:
+            return await self._broken(account, outlet, error)
+        finally:
+            outlet.close()
+            if exchange is not None:
+                exchange.close()
+        return outlet.response or web.Response()
+
+    async def _broken(
+        self, account: Account, outlet: ClientStream, error: IsthmusError | Refused | asyncio.CancelledError
+    ) -> web.StreamResponse:
+        """End a stream that failed: as an error answer while that is possible, else with one error event."""
+        if isinstance(error, asyncio.CancelledError):
+            if not self._is_expired():
+                raise error
+            error = _shutting_down()
+        if not outlet.committed or outlet.response is None:
+            raise error
+        if isinstance(error, Refused):
+            error = BackendError("The backend refused this request.", code=error.refusal.code)
+        account.status, account.code, account.outcome = 200, error.code, BROKEN
+        await outlet.fail(error)
+        return outlet.response
+
+    def _is_expired(self) -> bool:
+        """Whether a cancellation came from the drain limit; it is then taken back, so that an answer can be sent."""
+        task = asyncio.current_task()
+        if task is None or not self._parts.lifecycle.expired.is_set():
+            return False
+        task.uncancel()
+        return True
+
+    def _left(self, account: Account) -> None:
+        account.outcome = CLIENT_LEFT
+        self._parts.metrics.cancelled.inc()
+
+    def _chosen(self, account: Account, exchange: Exchange) -> None:
+        candidate, decision = exchange.candidate, account.decision
+        account.ttft_ms = exchange.attempt.ttft_ms
+        metrics, tier = self._parts.metrics, candidate.zone.tier
+        if account.ttft_ms is not None:
+            metrics.ttft.labels(tier).observe(account.ttft_ms / 1000)
+            if candidate.predicted_ttft_ms is not None:
+                metrics.ttft_predicted.labels(tier).observe(candidate.predicted_ttft_ms / 1000)
+        if decision is not None and _is_free(decision):
+            self._parts.directory.chosen(tier)
+
+    def _refused(self, account: Account, error: IsthmusError) -> web.Response:
+        account.status, account.code = error.status, error.code
+        account.outcome = _outcome(error.status)
+        response = error_response(error, close=isinstance(error, Draining))
+        response.headers.update(answer_headers(account))
+        return response
+
+    def _passed_on(self, account: Account, refused: Refused) -> web.Response:
+        answer = refused.refusal
+        account.status, account.code = answer.status, answer.code
+        account.outcome = _outcome(answer.status)
+        headers = answer_headers(account)
+        if refused.retry_after_s is not None:
+            headers["Retry-After"] = str(refused.retry_after_s)
+        return web.Response(status=answer.status, body=answer.body, content_type="application/json", headers=headers)
+
+    def _close(self, account: Account) -> None:
+        parts = self._parts
+        now_ms = parts.clock.now_ms()
+        metrics = parts.metrics
+        metrics.requests.labels(account.endpoint, account.outcome).inc()
+        if account.classify_ms is not None:
+            metrics.classify.observe(account.classify_ms / 1000)
+        for attempt in account.attempts:
+            metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        parts.audit.record(account.record(now_ms))
+
+
+def _shutting_down() -> Draining:
+    return Draining("The router is shutting down.")
+
+
+def _outcome(status: int) -> str:
+    return _OUTCOMES.get(status, "client_error")
+
+
+def _permit(account: Account, decision: Decision, travels: bytes) -> EgressPermit | None:
+    """The permit for these bytes, where the decision has a cloud candidate at all."""
+    if account.classification is None or not any(c.zone is Zone.CLOUD for c in decision.candidates):
+        return None
+    return mint(decision, account.classification, body_digest(travels), account.decision_id)
+
+
+def _contexts(fleet: FleetSnapshot, model: str) -> dict[str, int | None]:
+    return {b.backend_id: served.context_tokens for b in fleet.backends if (served := b.model(model)) is not None}
+
+
+def _is_free(decision: Decision) -> bool:
+    """Whether policy had the choice between the tiers."""
+    return (
+        decision.route is Route.AUTO
+        and decision.action is Action.ANY
+        and decision.mode in _FREE_MODES
+        and decision.reason is not Reason.TRIAL
+    )

@@ -1,0 +1,33 @@
+"""Measures the prompt of a body in bytes of text, from which the policy estimates tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+_TOKEN_BYTES = 3
+"""A token id in a prompt counts as one token of the estimate, which is three bytes."""
+
+
+def text_bytes(body: dict[str, Any]) -> int:
+    """Bytes of UTF-8 that the backend turns into the prompt: contents, tool calls, tools, legacy prompt or input."""
+    size = 0
+    for message in body.get("messages") or ():
+        size += _size(message.get("content")) + _json_size(message.get("tool_calls"))
+    size += _json_size(body.get("tools")) + _json_size(body.get("response_format"))
+    return size + _size(body.get("prompt")) + _size(body.get("input"))
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode())
+    if isinstance(value, list):
+        return sum(_size(each) for each in value)
+    if isinstance(value, dict):
+        return _size(value.get("text"))
+    return _TOKEN_BYTES if isinstance(value, int) else 0
+
+
+def _json_size(value: Any) -> int:
+    return len(orjson.dumps(value)) if value else 0

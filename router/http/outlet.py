@@ -1,0 +1,79 @@
+"""The client's side of a stream: opened by its first byte, kept alive in silence, ended once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+
+from aiohttp import web
+
+from shared.errors import IsthmusError
+from shared.http.events import break_stream, open_stream
+from shared.openai.envelope import error_event
+from shared.openai.sse import KEEPALIVE
+
+
+class ClientStream:
+    """Writes whole events. A comment line goes out after `keepalive_s` of silence (0: never); from the first byte on
+    the status is committed, and `headers` is asked at that moment."""
+
+    def __init__(self, request: web.Request, *, headers: Callable[[], Mapping[str, str]], keepalive_s: float) -> None:
+        self._request = request
+        self._headers = headers
+        self._keepalive_s = keepalive_s
+        self._loop = asyncio.get_running_loop()
+        self._writing = asyncio.Lock()
+        self._last_s = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._comment: asyncio.Task[None] | None = None
+        self.response: web.StreamResponse | None = None
+        if keepalive_s > 0:
+            self._timer = self._loop.call_later(keepalive_s, self._tick)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the status line went out."""
+        return self.response is not None
+
+    async def send(self, data: bytes) -> None:
+        """Write `data`, and wait while the client reads slowly. Raises ConnectionResetError once it has left."""
+        async with self._writing:
+            if self.response is None:
+                self.response = await open_stream(self._request, self._headers())
+            await self.response.write(data)
+            self._last_s = self._loop.time()
+
+    async def finish(self) -> None:
+        """End a whole stream."""
+        self.close()
+        if self.response is not None:
+            await self.response.write_eof()
+
+    async def fail(self, error: IsthmusError) -> None:
+        """End a stream that cannot go on: one error event, then the connection closes."""
+        self.close()
+        async with self._writing:
+            if self.response is not None:
+                with contextlib.suppress(ConnectionResetError):
+                    await break_stream(self._request, self.response, error_event(error))
+
+    def close(self) -> None:
+        """Send no more comments; safe to call twice."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._comment is not None:
+            self._comment.cancel()
+            self._comment = None
+
+    def _tick(self) -> None:
+        silent_s = self._loop.time() - self._last_s
+        if silent_s >= self._keepalive_s and (self._comment is None or self._comment.done()):
+            self._comment = self._loop.create_task(self._keep_alive())
+            silent_s = 0.0
+        self._timer = self._loop.call_later(max(0.01, self._keepalive_s - silent_s), self._tick)
+
+    async def _keep_alive(self) -> None:
+        with contextlib.suppress(ConnectionResetError):
+            await self.send(KEEPALIVE)
