@@ -10,6 +10,7 @@ import logging
 import sys
 import traceback
 from collections.abc import MutableMapping
+from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
 import structlog
@@ -50,11 +51,21 @@ def get(component: str) -> structlog.stdlib.BoundLogger:
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace the value of any field whose name could hold content or a credential."""
-    for name in event:
-        if name in _FORBIDDEN:
+    """Replace the value of any field, at any depth, whose name could hold content or a credential."""
+    for name, value in event.items():
+        if isinstance(name, str) and name.lower() in _FORBIDDEN:
             event[name] = REDACTED
+        else:
+            event[name] = _redacted(value)
     return event
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return redact(None, "", dict(value))
+    if isinstance(value, (list, tuple)):
+        return [_redacted(each) for each in value]
+    return value
 
 
 def exception_by_place(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -70,16 +81,22 @@ def exception_by_place(_: Any, __: str, event: MutableMapping[str, Any]) -> Muta
 
 
 class _LibraryFormatter(logging.Formatter):
-    """Library records: their logger, level and place. The message may hold data of a request, so it stays out
-    unless it has no arguments (then it is a constant of that library)."""
+    """Library records: logger, level, place, and the message's template where there is one.
+
+    A finished message may hold data of a request (a URL, a repr), so it stays out; a template whose arguments come
+    apart from it is a constant of that library.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        event: dict[str, Any] = {
+        event: MutableMapping[str, Any] = {
             "component": record.name,
             "level": record.levelname.lower(),
-            "event": record.getMessage() if not record.args and not record.exc_info else record.name,
+            "event": "library",
+            "timestamp": datetime.fromtimestamp(record.created, tz=UTC).isoformat().replace("+00:00", "Z"),
+            "from": f"{record.pathname}:{record.lineno}",
         }
+        if record.args:
+            event["template"] = str(record.msg)
         if record.exc_info:
-            exception_by_place(None, "", {**event})
-            event["exception"] = getattr(record.exc_info[0], "__name__", "unknown")
+            event = exception_by_place(None, "", {**event, "exc_info": record.exc_info})
         return str(structlog.processors.JSONRenderer()(None, "", event))

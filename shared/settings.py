@@ -131,7 +131,8 @@ def _refuse_unknown_environment(cls: type[BaseModel], section: str) -> None:
     for variable in os.environ:
         if not variable.startswith(PREFIX):
             continue
-        if variable.removeprefix(PREFIX).split("__")[0].lower() not in SECTIONS:
+        named, _, rest = variable.removeprefix(PREFIX).partition("__")
+        if named.lower() not in SECTIONS or not rest:
             raise SettingsError(f"Unknown environment variable {variable}.", param=variable)
         if variable.startswith(prefix):
             name = variable.removeprefix(prefix).lower()

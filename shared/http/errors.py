@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from shared import logs
-from shared.errors import IsthmusError, NotFound
+from shared.errors import InvalidRequest, IsthmusError, NotFound, PayloadTooLarge
 from shared.openai.envelope import envelope_bytes
 
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -50,14 +50,14 @@ def middleware(component: str) -> Middleware:
         try:
             response = await handler(request)
         except IsthmusError as error:
-            response = error_response(error)
+            response = _answer(request, error)
         except web.HTTPException as error:
-            response = error_response(_of_http(error))
+            response = _answer(request, _of_http(error))
         except (ConnectionResetError, web.RequestPayloadError):
             raise
-        except Exception:
+        except Exception:  # the edge of every handler: one log line that holds no content
             log.exception("unhandled", request_id=request_id)
-            response = error_response(IsthmusError("The server failed on this request."))
+            response = _answer(request, IsthmusError("The server failed on this request."))
         if not response.prepared:
             response.headers.setdefault("x-request-id", request_id)
         return response
@@ -65,8 +65,22 @@ def middleware(component: str) -> Middleware:
     return handle
 
 
+def _answer(request: web.Request, error: IsthmusError) -> web.Response:
+    """The answer for `error`, unless one has begun.
+
+    Raises:
+        ConnectionResetError: bytes were sent already. A second head in the middle of a body would be read as content,
+            so the connection ends instead.
+    """
+    if request.writer.output_size > 0:
+        raise ConnectionResetError
+    return error_response(error)
+
+
 def _of_http(error: web.HTTPException) -> IsthmusError:
     if error.status in (404, 405):
         return NotFound("There is no such route.", code="unknown_route")
-    wrapped = NotFound if error.status < 500 else IsthmusError
+    if error.status == 413:
+        return PayloadTooLarge("The body is larger than the limit.")
+    wrapped = InvalidRequest if error.status < 500 else IsthmusError
     return wrapped("The request could not be served.")

@@ -20,6 +20,8 @@ from shared import logs
 from shared.errors import Draining, SettingsError
 
 _CLOSE_GRACE_S = 2.0
+_CUT_AFTER_S = 0.1
+"""What is left to connections once draining is over: it was waited for them before, or a second signal wants the end."""
 
 
 class Lifecycle:
@@ -98,7 +100,7 @@ async def serve(
     """Serve `app` on `listener` until a signal, then drain; return the exit code (0, or 130 for a hurried end)."""
     log = logs.get(component)
     # A handler is cancelled as soon as its client leaves, so that upstream work stops within the same moment.
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CLOSE_GRACE_S)
+    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_AFTER_S)
     await runner.setup()
     await web.SockSite(runner, listener).start()
     address = listener.getsockname()
