@@ -94,9 +94,10 @@ async def build_router(settings: RouterSettings, clock: Clock) -> Router:
     audit = AuditLog(
         storage, audit_key, clock, queue_records=settings.audit.queue_records, on_loss=metrics.audit_lost.inc
     )
-    session = new_session(connect_s=settings.timeouts.connect_s)
     health = Health(Ledgers(BreakerRules()), _targets(settings))
+    policy = _policy(settings.policy)
     store = open_store(settings.state, clock)
+    session = new_session(connect_s=settings.timeouts.connect_s)
     watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     directory = FleetDirectory(watch, poller, health, clock)
@@ -107,7 +108,7 @@ async def build_router(settings: RouterSettings, clock: Clock) -> Router:
         workers=settings.scan.workers,
         on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
     )
-    judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
+    judge = Judge(classifier, policy, directory, clock, aliases=settings.aliases)
     inference = Inference(
         InferenceParts(
             lifecycle=lifecycle,

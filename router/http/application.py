@@ -40,14 +40,14 @@ def build(
     """The application. `before` runs ahead of the first request, `loops` beside the requests, `after` at the end."""
     app = web.Application(middlewares=[middleware("router")])
     for endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS):
-        app.router.add_post(endpoint, handlers.inference)
-    app.router.add_get("/v1/models", handlers.models)
+        app.router.add_post(endpoint, handlers.inference.handle)
+    app.router.add_get("/v1/models", handlers.models.handle)
     app.router.add_post("/fleet/v1/heartbeats", handlers.fleet.take_heartbeat)
     app.router.add_get("/fleet/v1/backends", handlers.fleet.show)
-    app.router.add_post("/router/v1/explain", handlers.explain)
+    app.router.add_post("/router/v1/explain", handlers.explain.handle)
     app.router.add_get("/healthz", handlers.probes.live)
     app.router.add_get("/readyz", handlers.probes.ready)
-    app.router.add_get("/metrics", handlers.metrics)
+    app.router.add_get("/metrics", handlers.metrics.handle)
 
     async def life(_: web.Application) -> AsyncIterator[None]:
         for step in before:

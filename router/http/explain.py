@@ -27,7 +27,7 @@ class Explain:
         self._judge = judge
         self._limit = body_limit_bytes
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         key = self._doorkeeper.admit(request, Scope.INFERENCE)
         asked = read_asked(request)
         raw, body = await read_object(request, limit_bytes=self._limit)

@@ -75,7 +75,7 @@ class Inference:
         for task in self._running:
             task.cancel()
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         parts = self._parts
         account = self._opened(request)
         task = asyncio.current_task()

@@ -22,7 +22,7 @@ class Models:
         self._directory = directory
         self._aliases = dict(aliases)
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         self._doorkeeper.admit(request, Scope.INFERENCE)
         listed = model_list(self._directory.snapshot(), self._aliases)
         return web.Response(body=orjson.dumps(listed), content_type="application/json")

@@ -52,7 +52,7 @@ class Metrics:
         self._health = health
         self._clock = clock
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         self._doorkeeper.admit(request, None)
         backends = self._directory.snapshot().backends
         for zone in Zone:
