@@ -1,0 +1,118 @@
+"""What holds for every decision, whatever the fleet, the policy and the caller say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.policy.decision import decide
+from router.policy.model import DecisionFacts, Policy, Route
+from router.policy.refusal import refusal
+from router.policy.words import explain
+from router.policy.zones import action_for
+from shared.errors import CapacityError, ClientError
+from shared.fleet import BackendSnapshot, FleetSnapshot, ThermalLevel, Zone
+from shared.privacy import Action, PrivacyClass, narrowest
+from tests.router.policy.builders import EDGE_ZONES, NOW_MS, backends, fleets, policies, requests
+
+_HEAT = [ThermalLevel.NOMINAL, ThermalLevel.WARM, ThermalLevel.HOT, ThermalLevel.CRITICAL]
+
+
+@given(requests(), fleets(), policies())
+def test_no_candidate_stands_outside_the_allowed_zones(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    """PV-01, PV-03: whatever fails or is asked for, what must stay on the edge has no candidate elsewhere."""
+    decision = decide(facts, fleet, policy, NOW_MS)
+    assert {c.zone for c in decision.candidates} <= decision.allowed_zones
+    if decision.action in (Action.EDGE_ONLY, Action.MASK):
+        assert decision.allowed_zones <= EDGE_ZONES
+    if decision.action is Action.BLOCK:
+        assert not decision.allowed_zones
+    if facts.route is Route.EDGE:
+        assert decision.allowed_zones <= EDGE_ZONES
+    if facts.route is Route.CLOUD:
+        assert decision.allowed_zones <= {Zone.CLOUD}
+
+
+@given(requests(), fleets(), policies())
+def test_the_action_is_the_policys_and_unknown_is_never_better_than_any_class(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    decision = decide(facts, fleet, policy, NOW_MS)
+    if facts.privacy_class is PrivacyClass.UNKNOWN:
+        for each in PrivacyClass:
+            assert narrowest(decision.action, action_for(policy, each)) is decision.action
+    else:
+        assert decision.action is policy.action(facts.privacy_class)
+
+
+@given(requests(), fleets(), policies())
+def test_every_backend_is_a_candidate_or_has_exactly_one_rejection(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    decision = decide(facts, fleet, policy, NOW_MS)
+    named = [c.backend_id for c in decision.candidates] + [r.backend_id for r in decision.rejected]
+    assert sorted(named) == sorted(b.backend_id for b in fleet.backends)
+
+
+@given(requests(), fleets(), policies(), st.randoms(use_true_random=False))
+def test_the_order_of_the_fleet_changes_nothing(facts, fleet, policy, random) -> None:  # type: ignore[no-untyped-def]
+    shuffled = list(fleet.backends)
+    random.shuffle(shuffled)
+    again = decide(facts, replace(fleet, backends=tuple(shuffled)), policy, NOW_MS)
+    assert again == decide(facts, fleet, policy, NOW_MS)
+
+
+@given(requests(), fleets(), policies(), backends("new"))
+def test_one_more_backend_never_widens(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, newcomer: BackendSnapshot
+) -> None:
+    before = decide(facts, fleet, policy, NOW_MS)
+    after = decide(facts, replace(fleet, backends=(*fleet.backends, newcomer)), policy, NOW_MS)
+    assert after.allowed_zones == before.allowed_zones
+    assert {c.backend_id for c in after.candidates} - {"new"} == {c.backend_id for c in before.candidates}
+    assert [r for r in after.rejected if r.backend_id != "new"] == list(before.rejected)
+
+
+@given(requests(), fleets(), policies(), st.data())
+def test_more_heat_or_load_never_improves_a_place(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, data: st.DataObject
+) -> None:
+    if not fleet.backends:
+        return
+    index = data.draw(st.integers(0, len(fleet.backends) - 1))
+    cooler = fleet.backends[index]
+    rung = _HEAT.index(cooler.level) if cooler.level in _HEAT else _HEAT.index(ThermalLevel.WARM)
+    hotter = replace(
+        cooler,
+        level=_HEAT[data.draw(st.integers(rung, 3))],
+        derate_ratio=cooler.derate_ratio * data.draw(st.floats(0.1, 1)),
+        queued=(cooler.queued or 0) + data.draw(st.integers(0, 5)),
+        in_flight=cooler.in_flight + data.draw(st.integers(0, 3)),
+    )
+    others = tuple(b for b in fleet.backends if b is not cooler)
+    before = decide(facts, replace(fleet, backends=(cooler, *others)), policy, NOW_MS)
+    after = decide(facts, replace(fleet, backends=(hotter, *others)), policy, NOW_MS)
+    place_before, place_after = _place(before, cooler.backend_id), _place(after, cooler.backend_id)
+    assert place_after is None or (place_before is not None and place_after >= place_before)
+
+
+@given(requests(), fleets(), policies())
+def test_a_decision_without_candidates_has_a_typed_error_and_words_for_it(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    decision = decide(facts, fleet, policy, NOW_MS)
+    lines = explain(decision)
+    assert len(lines) == 3 + max(0, len(decision.candidates) - 1) + len(decision.rejected)
+    if not decision.candidates:
+        error = refusal(decision, facts)
+        assert isinstance(error, (CapacityError, ClientError))
+        assert error.retry_after_s is None or error.retry_after_s >= 1
+
+
+def _place(decision, backend_id: str) -> int | None:  # type: ignore[no-untyped-def]
+    ids = [c.backend_id for c in decision.candidates]
+    return ids.index(backend_id) if backend_id in ids else None
