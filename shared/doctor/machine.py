@@ -14,8 +14,8 @@ from shared.doctor.finding import Finding, Verdict
 from shared.errors import SettingsError
 from shared.http.lifecycle import bind
 from shared.launcher.control import SOCKET_NAME
-from shared.launcher.preflight import COMPILERS
-from shared.launcher.settings import UpSettings, addresses_of
+from shared.launcher.preflight import COMPILERS, is_prepared
+from shared.launcher.settings import UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
 from shared.settings import home, load
 
@@ -38,7 +38,7 @@ def check(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
     yield from _disk(installed)
     yield from _ports(installed, config)
     yield _redis()
-    yield from _stores(installed)
+    yield from _stores(installed, config)
 
 
 def _python() -> Finding:
@@ -88,7 +88,7 @@ def _disk(installed: frozenset[str]) -> Iterator[Finding]:
 
 def _ports(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
     running = (load(UpSettings, "up", config).folder / SOCKET_NAME).exists()
-    for name, address in addresses_of(config).items():
+    for name, address in wiring_of(("edge", "cloud"), config, sensors=Path("/")).addresses.items():
         if name not in installed:
             continue
         subject = f"port {address.port}"
@@ -109,14 +109,13 @@ def _redis() -> Finding:
     return Finding("shared", "redis-server", Verdict.NOTE, "absent", advice)
 
 
-def _stores(installed: frozenset[str]) -> Iterator[Finding]:
+def _stores(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
+    wiring = wiring_of(("edge", "cloud"), config, sensors=Path("/"))
     for tier in TIERS.values():
-        if tier.name not in installed or tier.store is None:
+        if tier.name not in installed or tier.name not in wiring.stores:
             continue
-        folder = home() / tier.store
-        entries = sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
-        if entries:
-            yield Finding(tier.name, tier.store, Verdict.OK, f"{folder}")
+        if is_prepared(tier, wiring):
+            yield Finding(tier.name, "model", Verdict.OK, str(wiring.stores[tier.name]))
         else:
             command = " ".join(tier.prepare[0][1])
-            yield Finding(tier.name, tier.store, Verdict.NOTE, "empty", f"Filled by isthmus up, or isthmus {command}")
+            yield Finding(tier.name, "model", Verdict.NOTE, "absent", f"Made by isthmus up, or isthmus {command}")

@@ -9,27 +9,27 @@ from pathlib import Path
 from shared.errors import SettingsError
 from shared.extras import extra_of
 from shared.http.lifecycle import bind
-from shared.launcher.settings import Address
+from shared.launcher.settings import Wiring
 from shared.launcher.tiers import Tier
-from shared.settings import home
 
 COMPILERS = ("c++", "g++", "clang++")
 
 
-def check(tiers: Iterable[tuple[Tier, Address]], folder: Path) -> None:
+def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path) -> None:
     """Check installation, compiler, disk and ports of `tiers`.
 
     Raises:
         SettingsError: with what to do about it.
     """
     chosen = list(tiers)
-    for tier, _ in chosen:
+    for tier in chosen:
         check_installed(tier)
-    if any(tier.needs_compiler for tier, _ in chosen):
+    if any(tier.needs_compiler for tier in chosen):
         check_compiler()
-    check_disk(folder, sum(tier.first_start_bytes for tier, _ in chosen if not _is_filled(tier)))
+    check_disk(folder, sum(tier.first_start_bytes for tier in chosen if not is_prepared(tier, wiring)))
     taken: dict[int, str] = {}
-    for tier, address in chosen:
+    for tier in chosen:
+        address = wiring.addresses[tier.name]
         if address.port in taken:
             raise SettingsError(
                 f"{tier.name}.port and {taken[address.port]}.port are both {address.port}.", param=f"{tier.name}.port"
@@ -38,10 +38,10 @@ def check(tiers: Iterable[tuple[Tier, Address]], folder: Path) -> None:
         bind(address.host, address.port, setting=f"{tier.name}.port").close()
 
 
-def _is_filled(tier: Tier) -> bool:
-    """Whether an earlier start already filled the tier's folder under `$ISTHMUS_HOME`."""
-    folder = home() / tier.store if tier.store else None
-    return folder is None or (folder.is_dir() and any(folder.iterdir()))
+def is_prepared(tier: Tier, wiring: Wiring) -> bool:
+    """Whether an earlier start already made what `tier` needs."""
+    store = wiring.stores.get(tier.name)
+    return store is None or store.is_file() or (store.is_dir() and any(store.iterdir()))
 
 
 def check_installed(tier: Tier) -> None:

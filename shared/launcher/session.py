@@ -59,7 +59,7 @@ class Session:
         self._on_signals()
         if left := await sweep(self._folder):
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
-        preflight.check([(TIERS[name], each) for name, each in self._wiring.addresses.items()], self._folder)
+        preflight.check([TIERS[name] for name in self._wiring.addresses], self._wiring, self._folder)
         self._make_run_folder()
         async with aiohttp.ClientSession() as http:
             probe = Probe(http, self._clock)
@@ -141,7 +141,9 @@ class Session:
                 await self._ready(tuple(self._runners), "cloud", probe)
 
     async def _prepared(self, name: TierName) -> None:
-        await self._runners[name].prepare()
+        # The cloud's checkpoint follows its settings, so its own command decides whether there is anything to do.
+        if name == "cloud" or not preflight.is_prepared(TIERS[name], self._wiring):
+            await self._runners[name].prepare()
         await self._runners[name].run()
 
     async def _ready(self, tiers: tuple[TierName, ...], awaited: str, probe: Probe) -> None:

@@ -87,6 +87,7 @@ class _EdgePart(SectionSettings, section="edge"):
     host: str = "127.0.0.1"
     port: int = Field(8081, ge=1, le=65535)
     model: str = "smollm2-135m-instruct"
+    models_dir: Path | None = None
     router: dict[str, Any] = Field(default_factory=dict)
     thermal: dict[str, Any] = Field(default_factory=dict)
 
@@ -114,6 +115,8 @@ class Wiring:
     asks_for_key: bool
     variables: Mapping[TierName, Mapping[str, str]]
     """What each child gets in its environment, because its settings leave it open."""
+    stores: Mapping[TierName, Path]
+    """What preparing a tier makes: once it is there, the tier starts without."""
 
 
 def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path) -> Wiring:
@@ -144,12 +147,12 @@ def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: 
         model=edge.model,
         asks_for_key=bool(router.keys),
         variables=variables,
+        stores={
+            # The pointer to the version in force, which the package store writes last.
+            "edge": (edge.models_dir or home() / "models") / edge.model / "current",
+            "cloud": home() / "checkpoints",
+        },
     )
-
-
-def addresses_of(config: Path | None) -> Mapping[TierName, Address]:
-    """Where each tier would listen."""
-    return wiring_of(("edge", "cloud"), config, sensors=Path("/")).addresses
 
 
 def _json(value: Any) -> str:

@@ -20,10 +20,8 @@ class Tier:
     is_ready: Callable[[bytes], bool]
     prepare: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Commands to run before the first start, each with the words that a person reads."""
-    store: str | None = None
-    """Folder under `$ISTHMUS_HOME` that the first start fills."""
     first_start_bytes: int = 0
-    """Disk that a first start takes there."""
+    """Disk that preparing takes."""
     needs_compiler: bool = False
 
 
@@ -45,7 +43,6 @@ EDGE = Tier(
     ready_path="/readyz",
     is_ready=_answered,
     prepare=(("importing the default model", ("edge", "pull")),),
-    store="models",
     first_start_bytes=400 * 1024**2,
 )
 ROUTER = Tier("router", serve=("router", "serve"), ready_path="/readyz", is_ready=_answered)
@@ -55,7 +52,6 @@ CLOUD = Tier(
     ready_path="/ops/capacity",
     is_ready=_every_model_ready,
     prepare=(("preparing the checkpoint", ("cloud", "checkpoint")),),
-    store="checkpoints",
     first_start_bytes=1536 * 1024**2,
     needs_compiler=True,
 )
