@@ -267,8 +267,11 @@ class _Cursor:
     def skip(self, field: str, size: int) -> None:
         """Pass over `size` bytes that must exist."""
         self._within(field, size)
-        self._window_offset = self.offset + size
-        self._window, self._at = b"", 0
+        if self._at + size <= len(self._window):
+            self._at += size
+        else:
+            self._window_offset = self.offset + size
+            self._window, self._at = b"", 0
 
     def skip_strings(self, field: str, count: int) -> None:
         """Pass over `count` strings."""

@@ -31,9 +31,9 @@ from edge.packages.package import Package
 from edge.packages.progress import Progress, ProgressListener, Step, ignore
 from shared.errors import DigestMismatch, InvalidRequest, ModelCorrupt, NotFound, SettingsError
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST_DIGITS = 16
-_VERSION = re.compile(r"^(\d{6,})-[0-9a-f]{16}$")
+_VERSION = re.compile(r"(\d{6,})-[0-9a-f]{16}")
 _STAGING_PREFIX = "staging-"
 _CHUNK_BYTES = 1 << 20
 _SPARE_BYTES = 16 << 20
@@ -81,7 +81,7 @@ class PackageStore:
             return ()
         except OSError as error:
             raise SettingsError(f"{self._root} cannot be read: {error.strerror}.", param="store") from None
-        return tuple(name for name in entries if _NAME.match(name) and (self._root / name / "current").is_symlink())
+        return tuple(name for name in entries if _NAME.fullmatch(name) and (self._root / name / "current").is_symlink())
 
     def current(self, name: str) -> Package:
         """The version of `name` in use.
@@ -114,7 +114,7 @@ class PackageStore:
                 yield Installation(name, home, progress)
 
     def _home(self, name: str) -> Path:
-        if not _NAME.match(name):
+        if not _NAME.fullmatch(name):
             raise InvalidRequest("A model's name is made of letters, digits and ._- (at most 64).", param="name")
         return self._root / name
 
@@ -214,7 +214,7 @@ def _activated(home: Path, staging: Path, manifest: Manifest) -> Package:
 
 
 def _next_number(versions: Path) -> int:
-    numbers = [int(match[1]) for entry in versions.iterdir() if (match := _VERSION.match(entry.name))]
+    numbers = [int(match[1]) for entry in versions.iterdir() if (match := _VERSION.fullmatch(entry.name))]
     return max(numbers, default=0) + 1
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -43,9 +44,9 @@ class StartFailed(Exception):
 class EngineChild:
     """A running engine process. Built by `spawn`; `prove` must succeed before it may serve."""
 
-    def __init__(self, process: asyncio.subprocess.Process, socket: Path, secret: str) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, path: Path, secret: str) -> None:
         self._process = process
-        self._socket = socket
+        self._path = path
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._tail = bytearray()
         self._stderr = asyncio.create_task(self._keep_stderr_tail())
@@ -58,7 +59,7 @@ class EngineChild:
         input carries the secret: command lines and environments can be read by other processes.
         """
         secret = secrets.token_urlsafe(32)
-        socket = folder / f"{secrets.token_hex(4)}.sock"
+        path = folder / f"{secrets.token_hex(4)}.sock"
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -70,8 +71,8 @@ class EngineChild:
             pass_fds=(model_fd,),
             start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
         )
-        child = cls(process, socket, secret)
-        order = {"options": options.wire(), "model": f"/dev/fd/{model_fd}", "socket": str(socket), "secret": secret}
+        child = cls(process, path, secret)
+        order = {"options": options.wire(), "model": f"/dev/fd/{model_fd}", "socket": str(path), "secret": secret}
         assert process.stdin is not None  # noqa: S101 - it was asked for above
         # Not drained: it fits the pipe, and an await here could be cancelled with nobody holding the process.
         process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -85,7 +86,7 @@ class EngineChild:
     @property
     def connection(self) -> EngineConnection:
         """Where it listens."""
-        return EngineConnection(base_url=_BASE_URL, socket_path=self._socket, headers=self._headers)
+        return EngineConnection(base_url=_BASE_URL, socket_path=self._path, headers=self._headers)
 
     async def prove(self, limit_s: float) -> None:
         """Wait until the process has loaded its model and has generated one token.
@@ -119,7 +120,7 @@ class EngineChild:
             self._stderr.cancel()
             if self._process.stdin is not None:
                 self._process.stdin.close()
-            self._socket.unlink(missing_ok=True)
+            self._path.unlink(missing_ok=True)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
@@ -136,7 +137,7 @@ class EngineChild:
 
     async def _one_token(self) -> None:
         body = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
-        connector = aiohttp.UnixConnector(path=str(self._socket))
+        connector = aiohttp.UnixConnector(path=str(self._path))
         try:
             async with (
                 aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers) as session,
@@ -171,7 +172,7 @@ def _environment() -> dict[str, str]:
 
 
 def private_folder(run_dir: Path) -> Path:
-    """A folder for sockets under `run_dir` that no other user can enter.
+    """A folder for sockets under `run_dir` that no other user can enter, cleared of those that nobody serves.
 
     Raises:
         OSError: it cannot be made, or its name is too long for the address of a socket.
@@ -180,5 +181,18 @@ def private_folder(run_dir: Path) -> Path:
     if len(os.fsencode(folder / _SOCKET_NAME_SAMPLE)) > _SOCKET_PATH_LIMIT_BYTES:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.chmod(folder, 0o700)  # noqa: PTH101 - it may have existed with another mode
+    folder.chmod(0o700)  # it may have existed with another mode
+    for left in folder.glob("*.sock"):
+        if not _listens(left):
+            left.unlink(missing_ok=True)
     return folder
+
+
+def _listens(path: Path) -> bool:
+    """Whether a process serves this socket: another agent may share the folder."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from edge.memory.kv import KvType, aligned_tokens
 from shared.errors import SettingsError
 
-_ALIAS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}$")
+_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RANGES: dict[str, tuple[int, int]] = {
     "context_tokens": (256, 1 << 24),
     "slots": (1, 64),
@@ -60,7 +60,7 @@ class EngineOptions:
             raise SettingsError("Engine option ubatch_tokens must not exceed batch_tokens.", param="ubatch_tokens")
         if self.kv_type is not KvType.F16 and not self.flash_attention:
             raise SettingsError("A quantised KV cache needs flash attention.", param="kv_type")
-        if not _ALIAS.match(self.model_alias):
+        if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
 
     def wire(self) -> dict[str, str | int | bool]:
