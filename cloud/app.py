@@ -1,0 +1,36 @@
+"""Builds the OpenAI application of the cloud tier: the import path `cloud.app:build` of every Serve config."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+from ray.serve.llm import LLMConfig, build_llm_deployment
+
+from cloud.options import DEPLOYMENT_PREFIX, ingress_config, llm_config
+from cloud.rayllm import LocalModel, ModelServer, ingress_class
+from cloud.settings import AppArgs, ModelSettings
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application for `args` (see `AppArgs`), for `serve.run`, `serve run` and RayService alike."""
+    parsed = AppArgs.model_validate(args)
+    ingress = serve.deployment(ingress_class(parsed), **ingress_config(parsed))
+    return ingress.bind(
+        llm_deployments={model.model_id: _deployment(model, parsed) for model in parsed.models},
+        model_cards={model.model_id: {"context_tokens": model.context_tokens} for model in parsed.models},
+        retry_after_s=parsed.life.retry_after_s,
+    )
+
+
+def _deployment(model: ModelSettings, args: AppArgs) -> Application:
+    config = llm_config(model, args)
+    if model.source.startswith("/"):
+        config["callback_config"] = {"callback_class": LocalModel}
+    return build_llm_deployment(
+        LLMConfig(**config),
+        deployment_cls=ModelServer,
+        name_prefix=DEPLOYMENT_PREFIX,
+        bind_kwargs={"expected_digest": model.digest},
+    )

@@ -1,0 +1,126 @@
+"""The capacity application: `GET /ops/capacity` says what each model can take, without waking one that sleeps.
+
+It is an application beside the OpenAI one, so it answers while models load, fail or drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve import Application
+from ray.serve.exceptions import DeploymentUnavailableError, RayServeException
+from ray.serve.handle import DeploymentHandle
+from starlette.requests import Request
+from starlette.responses import Response
+
+from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
+from cloud.options import INGRESS_NAME, deployment_name
+from cloud.render import APP_NAME
+from cloud.settings import OpsArgs, OpsModel
+from shared.clock import Clock, SystemClock
+from shared.errors import NotFound
+from shared.fleet import CloudCapacity
+from shared.openai.envelope import envelope_bytes
+
+_ANSWER_TIMEOUT_S = 1.0
+_FRESH_MS = 200
+"""Answers are shared for this long, so that many routers cost the controller no more than one."""
+
+
+class Ops:
+    """Reads Serve's status and the engines' load, at most once each `_FRESH_MS`."""
+
+    def __init__(self, models: tuple[OpsModel, ...], clock: Clock | None = None) -> None:
+        self._models = models
+        self._clock = clock or SystemClock()
+        self._lock = asyncio.Lock()
+        self._handles: dict[str, DeploymentHandle] = {}
+        self._body = b""
+        self._read_ms: int | None = None
+        self._draining = False
+
+    async def __call__(self, request: Request) -> Response:
+        """GET /capacity below the route prefix."""
+        if request.method != "GET" or not request.url.path.endswith("/capacity"):
+            body = envelope_bytes(NotFound("There is no such route.", code="unknown_route"))
+            return Response(body, 404, media_type="application/json")
+        return Response(await self._fresh(), media_type="application/json")
+
+    async def begin_drain(self) -> None:
+        """Report every model as draining from now on."""
+        self._draining = True
+        self._read_ms = None
+
+    async def _fresh(self) -> bytes:
+        async with self._lock:
+            now_ms = self._clock.now_ms()
+            if self._read_ms is None or now_ms - self._read_ms >= _FRESH_MS:
+                parts = [capacity.model_dump_json() for capacity in await self._read()]
+                self._body = f'{{"models":[{",".join(parts)}]}}'.encode()
+                self._read_ms = self._clock.now_ms()
+            return self._body
+
+    async def _read(self) -> list[CloudCapacity]:
+        status = await asyncio.to_thread(serve.status)
+        app = status.applications.get(APP_NAME)
+        deployments = app.deployments if app else {}
+
+        def view(name: str) -> DeploymentView | None:
+            found = deployments.get(name)
+            if found is None:
+                return None
+            counts = {str(getattr(state, "value", state)): n for state, n in found.replica_states.items()}
+            return DeploymentView(str(getattr(found.status, "value", found.status)), counts)
+
+        return list(
+            await asyncio.gather(
+                *(
+                    self._capacity(
+                        model,
+                        ServeView(
+                            ingress=view(INGRESS_NAME),
+                            model=view(deployment_name(model.model_id)),
+                            app_status=app.status.value if app else "NOT_STARTED",
+                            draining=self._draining,
+                        ),
+                    )
+                    for model in self._models
+                )
+            )
+        )
+
+    async def _capacity(self, model: OpsModel, view: ServeView) -> CloudCapacity:
+        loads = await self._loads(model) if view.model and view.model.running else None
+        return capacity_of(model, view, loads)
+
+    async def _loads(self, model: OpsModel) -> list[ReplicaLoad]:
+        """The load of each replica that answers in time. Only asked where Serve lists running replicas."""
+        handle = self._handles.get(model.model_id)
+        if handle is None:
+            handle = serve.get_deployment_handle(deployment_name(model.model_id), APP_NAME)
+            self._handles[model.model_id] = handle
+        try:
+            answers: list[Any] = await handle.broadcast("engine_stats").results_async(
+                timeout_s=_ANSWER_TIMEOUT_S, return_exceptions=True
+            )
+        except (DeploymentUnavailableError, RayServeException, RayError, TimeoutError):
+            return []
+        return [ReplicaLoad(**answer) for answer in answers if isinstance(answer, dict)]
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application for `args` (see `OpsArgs`)."""
+    parsed = OpsArgs.model_validate(args)
+    deployment = serve.deployment(
+        Ops,
+        name="ops",
+        num_replicas=1,
+        max_ongoing_requests=64,
+        max_queued_requests=64,
+        health_check_period_s=2,
+        ray_actor_options={"num_cpus": 0},
+    )
+    return deployment.bind(parsed.models)

@@ -1,0 +1,129 @@
+"""Translates one model's settings into Ray Serve LLM options: plain data, decided without Ray.
+
+The values that differ from Ray's defaults, and why:
+- every ongoing, target and queue limit is finite (Ray: 1e9), so load can be refused and replicas can be added;
+- `nobind`: the automatic binding puts all replicas of a node on the same core;
+- `kv_cache_memory_bytes`: the CPU build's environment variable knows whole GiB only;
+- streams are not batched by time (Ray: 50 ms), which would show as uneven gaps between tokens;
+- replicas drain for `life.drain_s` and are replaced before they are stopped (surge), so a rollout cuts no stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloud.settings import CPU_KV_CACHE_BYTES, AcceleratorSettings, AppArgs, AutoscalingSettings, ModelSettings
+
+DEPLOYMENT_PREFIX = "model:"
+INGRESS_NAME = "ingress"
+SURGE_PERCENT = 100
+
+
+def deployment_name(model_id: str) -> str:
+    """Name of the Serve deployment that runs `model_id`, as Ray Serve LLM forms it from the prefix."""
+    return DEPLOYMENT_PREFIX + model_id.replace("/", "--").replace(".", "_")
+
+
+def llm_config(model: ModelSettings, args: AppArgs) -> dict[str, Any]:
+    """Keyword arguments of `ray.serve.llm.LLMConfig` for `model`."""
+    accelerator = args.accelerator
+    config: dict[str, Any] = {
+        "model_loading_config": {"model_id": model.model_id, "model_source": model.source},
+        "accelerator_config": {"kind": accelerator.kind},
+        "engine_kwargs": engine_kwargs(model, accelerator),
+        "deployment_config": deployment_config(model, args),
+        "placement_group_config": {"bundle_per_worker": _bundle(model, accelerator)},
+        "experimental_configs": {"stream_batching_interval_ms": 0},
+        "runtime_env": {"env_vars": environment(model, accelerator)},
+    }
+    if accelerator.type is not None:
+        config["accelerator_type"] = accelerator.type
+    return config
+
+
+def engine_kwargs(model: ModelSettings, accelerator: AcceleratorSettings) -> dict[str, Any]:
+    """Arguments of the vLLM engine."""
+    on_cpu = accelerator.kind == "cpu"
+    kwargs: dict[str, Any] = {
+        "max_model_len": model.context_tokens,
+        "max_num_seqs": model.max_num_seqs,
+        "dtype": model.dtype,
+        "enforce_eager": on_cpu if model.enforce_eager is None else model.enforce_eager,
+    }
+    kv_cache_bytes = model.kv_cache_bytes or (CPU_KV_CACHE_BYTES if on_cpu else None)
+    if kv_cache_bytes is not None:
+        kwargs["kv_cache_memory_bytes"] = kv_cache_bytes
+    if model.tool_call_parser is not None:
+        kwargs |= {"enable_auto_tool_choice": True, "tool_call_parser": model.tool_call_parser}
+    return kwargs | model.engine_kwargs
+
+
+def deployment_config(model: ModelSettings, args: AppArgs) -> dict[str, Any]:
+    """Serve options of the model's deployment."""
+    scaling = model.autoscaling
+    return {
+        "autoscaling_config": _autoscaling(scaling),
+        "max_ongoing_requests": scaling.max_ongoing_requests,
+        "max_queued_requests": scaling.max_queued_requests,
+        # The engine's CPUs are in its bundle; the replica actor itself only passes tokens on.
+        "ray_actor_options": {"num_cpus": 0},
+    } | _life(args)
+
+
+def ingress_config(args: AppArgs) -> dict[str, Any]:
+    """Serve options of the ingress deployment. A fixed number of replicas: it must not scale to zero with models."""
+    return {
+        "name": INGRESS_NAME,
+        "num_replicas": args.ingress.replicas,
+        "max_ongoing_requests": args.ingress.max_ongoing_requests,
+        "max_queued_requests": args.ingress.max_queued_requests,
+        "ray_actor_options": {"num_cpus": 0},
+    } | _life(args)
+
+
+def environment(model: ModelSettings, accelerator: AcceleratorSettings) -> dict[str, str]:
+    """Environment of the replica and its engine processes."""
+    variables = {
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if model.source.startswith("/"):
+        variables |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    if accelerator.kind == "cpu":
+        variables |= {"VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": str(model.threads)}
+    return variables
+
+
+def reserved_cpus(args: AppArgs) -> int:
+    """CPUs that all models reserve at full scale, with one over for Serve's own actors."""
+    return 1 + sum(model.threads * model.autoscaling.max_replicas for model in args.models)
+
+
+def _autoscaling(scaling: AutoscalingSettings) -> dict[str, Any]:
+    return {
+        "min_replicas": scaling.min_replicas,
+        "initial_replicas": scaling.min_replicas,
+        "max_replicas": scaling.max_replicas,
+        "target_ongoing_requests": scaling.target_ongoing_requests,
+        "upscale_delay_s": scaling.upscale_delay_s,
+        "downscale_delay_s": scaling.downscale_delay_s,
+        "downscale_to_zero_delay_s": scaling.downscale_to_zero_delay_s,
+        "look_back_period_s": scaling.look_back_period_s,
+    }
+
+
+def _life(args: AppArgs) -> dict[str, Any]:
+    life = args.life
+    return {
+        "health_check_period_s": life.health_check_period_s,
+        "health_check_timeout_s": life.health_check_timeout_s,
+        "graceful_shutdown_timeout_s": life.drain_s,
+        "graceful_shutdown_wait_loop_s": 0.5,
+        "max_surge_percent": SURGE_PERCENT,
+        "backpressure_config": {"status_code": 429, "retry_after_s": life.retry_after_s},
+    }
+
+
+def _bundle(model: ModelSettings, accelerator: AcceleratorSettings) -> dict[str, float]:
+    bundle: dict[str, float] = {"CPU": model.threads}
+    return bundle | {"GPU": 1} if accelerator.kind == "gpu" else bundle
