@@ -6,6 +6,7 @@ Leaving a stream closes its connection, which is what makes the engine stop and 
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any
 
@@ -104,7 +105,8 @@ class EngineClient:
             response = await session.request(
                 "GET" if body is None else "POST",
                 connection.base_url + path,
-                data=None if body is None else orjson.dumps(body),
+                # A file object: aiohttp writes it in parts, so a body of megabytes does not hold up the loop.
+                data=None if body is None else io.BytesIO(orjson.dumps(body)),
                 headers=headers,
                 timeout=timeout,
             )

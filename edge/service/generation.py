@@ -78,7 +78,7 @@ class Generation:
         self._metrics = metrics
         self._clock = clock
         self._measures = measures
-        self._control_tokens = ControlTokens(client)
+        self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
     async def serve(self, request: web.Request, endpoint: Endpoint) -> web.StreamResponse:
@@ -88,10 +88,9 @@ class Generation:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
             prepared = await self._prepared(request, endpoint)
-            async with answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s) as alive:
-                if prepared.stream:
-                    return await self._stream(request, prepared, alive, outcome)
-                return await self._whole(prepared, alive, outcome)
+            if prepared.stream:
+                return await self._stream(request, prepared, outcome)
+            return await self._whole(prepared, outcome)
 
     async def _prepared(self, request: web.Request, endpoint: Endpoint) -> EngineRequest:
         try:
@@ -102,13 +101,11 @@ class Generation:
         validate(endpoint, body)
         facts = self._served.require()
         prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
-        prepared = prepared.with_body(await self._control_tokens.defused(prepared.body))
+        prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         return prepared
 
-    async def _stream(
-        self, request: web.Request, prepared: EngineRequest, alive: Callable[[], None], outcome: _Outcome
-    ) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         answer = StreamAnswer(
             request,
             {"x-request-id": request[REQUEST_ID]},
@@ -119,7 +116,7 @@ class Generation:
         chunks = ChunkStream(prepared)
         held: list[bytes] = []
         try:
-            async with answer.kept_alive(), self._events(prepared, alive) as events:
+            async with answer.kept_alive(), self._events(prepared) as events:
                 async for event in events:
                     first = not chunks.has_content
                     held += chunks.feed(event)
@@ -139,9 +136,9 @@ class Generation:
         self._observe_end(chunks.closing)
         return await answer.finish()
 
-    async def _whole(self, prepared: EngineRequest, alive: Callable[[], None], outcome: _Outcome) -> web.StreamResponse:
+    async def _whole(self, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         assembly = Assembly(prepared)
-        async with self._events(prepared, alive) as events:
+        async with self._events(prepared) as events:
             async for event in events:
                 first = not assembly.has_content
                 assembly.feed(event)
@@ -151,9 +148,10 @@ class Generation:
         return web.Response(body=assembly.answer(), content_type="application/json")
 
     @contextlib.asynccontextmanager
-    async def _events(self, prepared: EngineRequest, alive: Callable[[], None]) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _events(self, prepared: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
-        async with self._admission.slot(prepared.slots):
+        limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
+        async with limit as alive, self._admission.slot(prepared.slots):
             alive()
             async with self._client.stream(prepared) as events, contextlib.aclosing(_watched(events, alive)) as watched:
                 yield watched

@@ -51,7 +51,7 @@ class Parts:
 def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
     """The application; with no `keys` every route is open, which settings allow on loopback only."""
     surface = _Surface(parts)
-    app = web.Application(middlewares=[errors.middleware("edge"), _authentication(keys)])
+    app = web.Application(middlewares=[_closing(parts.lifecycle), errors.middleware("edge"), _authentication(keys)])
     app.add_routes(
         [
             web.get("/healthz", surface.live, allow_head=True),
@@ -142,6 +142,19 @@ def _authentication(keys: Sequence[ApiKey]) -> Middleware:
         if keys and request.path not in _OPEN_ROUTES:
             request[_KEY] = authenticate(request.headers.getall("Authorization", []), keys)
         return await handler(request)
+
+    return handle
+
+
+def _closing(lifecycle: Lifecycle) -> Middleware:
+    """Middleware that ends connections while the process drains: an open one would bring its next request here."""
+
+    @web.middleware
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        if lifecycle.draining and not response.prepared:
+            response.force_close()
+        return response
 
     return handle
 
