@@ -11,6 +11,8 @@ import aiohttp
 from shared.errors import IsthmusError
 
 _PAUSE_S = 0.1
+_STALE_AFTER_MS = 3_000
+"""The router's default for `policy.stale_after_ms`."""
 _ZONES = {"edge": ("device", "site"), "cloud": ("cloud",)}
 Backends = list[dict[str, Any]]
 
@@ -71,12 +73,12 @@ def is_usable(backend: Mapping[str, Any]) -> bool:
     """Whether this backend is ready, heard of lately, cool enough, and not left alone by the breaker."""
     return (
         backend["state"] == "ready"
-        and backend.get("level") != "critical"
-        and backend.get("breaker") != "open"
-        and not backend.get("stale", False)
+        and backend["level"] != "critical"
+        and backend["breaker"] != "open"
+        and (backend["age_ms"] is None or backend["age_ms"] <= _STALE_AFTER_MS)
     )
 
 
 def is_cool(backends: Backends) -> bool:
     """Whether the ladder is down to where a sensor may be taken away without holding a level."""
-    return all(backend.get("level") not in ("hot", "critical") for backend in backends)
+    return all(backend["level"] not in ("hot", "critical") for backend in backends)

@@ -137,18 +137,28 @@ class Upstream:
 
     async def refuse(self) -> None:
         """Reset every open connection and refuse new ones; the port stays ours."""
-        for protocol in list(self._of_protocol):
-            transport = getattr(protocol, "transport", None)
-            if transport is not None:
-                _reset(transport)
+        self._reset_connections()
         self._close_listener()
         self._socket = _bound(self._port)
+
+    def forget(self) -> None:
+        """Reset every open connection and drop what was recorded, so that the next test starts from nothing."""
+        self._reset_connections()
+        self.exchanges.clear()
+        self.connections.clear()
 
     async def wait_exchanges(self, count: int, deadline_s: float = _DEADLINE_S) -> list[Exchange]:
         """The exchanges once there are `count`; TimeoutError after `deadline_s`."""
         async with asyncio.timeout(deadline_s), self._arrival:
             await self._arrival.wait_for(lambda: len(self.exchanges) >= count)
         return self.exchanges
+
+    def _reset_connections(self) -> None:
+        for protocol in self._of_protocol:
+            transport = getattr(protocol, "transport", None)
+            if transport is not None:
+                _reset(transport)
+        self._of_protocol.clear()
 
     def _close_listener(self) -> None:
         if self._server is not None:
@@ -173,7 +183,7 @@ class Upstream:
         return app
 
     def _note(self, request: web.Request) -> Connection:
-        connection = self._of_protocol[request.protocol]
+        connection = self._of_protocol.get(request.protocol) or Connection()  # none: reset meanwhile
         connection.requests.append(f"{request.method} {request.path}")
         return connection
 

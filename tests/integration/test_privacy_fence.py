@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import orjson
 import pytest
+import pytest_asyncio
+from aiohttp.test_utils import unused_port
 
 from shared.fleet import ServedModel, ThermalLevel
 from shared.testing import answers
@@ -18,6 +22,8 @@ from shared.testing.answers import Answer, End
 from shared.testing.beats import Beats
 from shared.testing.program import isthmus
 from shared.testing.upstream import Upstream
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CARD = "My card is 4111 1111 1111 1111. Which city is the capital of France?"
 PUBLIC = "Which city is the capital of France?"
@@ -43,58 +49,95 @@ STATES: dict[str, dict[str, Any]] = {
 """What the edge agent reports of itself."""
 REFUSED = "connection refused"
 FAULTS = [*ANSWERS, *STATES, REFUSED]
+TRIED = {*ANSWERS, REFUSED}
+"""Faults that show only when the agent is asked; the others rule it out before."""
 
 
-@pytest.fixture
-async def cloud() -> AsyncIterator[Upstream]:
-    """The recording cloud."""
+@dataclass(frozen=True)
+class Router:
+    """A running router."""
+
+    url: str
+    audit: Path
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def recording() -> AsyncIterator[Upstream]:
+    """The cloud that records."""
     async with Upstream() as upstream:
         yield upstream
 
 
 @pytest.fixture
-async def router(tmp_path: Path, free_port: Callable[[], int], cloud: Upstream) -> AsyncIterator[str]:
+def cloud(recording: Upstream) -> Upstream:
+    """The recording cloud with nothing recorded."""
+    recording.forget()
+    return recording
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def router(tmp_path_factory: pytest.TempPathFactory, recording: Upstream) -> AsyncIterator[Router]:
     """A real router process whose only cloud is the recording one."""
-    port = free_port()
+    port = unused_port()
     settings = {
         "router": {
             "port": port,
-            "clouds": [{"id": "cloud", "url": cloud.url, "models": [{"id": answers.MODEL, "context_tokens": 8192}]}],
+            "clouds": [
+                {"id": "cloud", "url": recording.url, "models": [{"id": answers.MODEL, "context_tokens": 8192}]}
+            ],
             "timeouts": {"connect_s": 1, "first_token_s": 1, "idle_s": 1, "answer_s": 1},
         }
     }
-    with isthmus("router", "serve", home=tmp_path, settings=settings) as program:
-        await asyncio.to_thread(program.wait_answer, f"http://127.0.0.1:{port}/healthz", 60)
-        yield f"http://127.0.0.1:{port}"
+    home = tmp_path_factory.mktemp("router")
+    with isthmus("router", "serve", home=home, settings=settings) as program:
+        url = f"http://127.0.0.1:{port}"
+        await asyncio.to_thread(program.wait_answer, f"{url}/healthz", 60)
+        await _cloud_is_known(url)
+        yield Router(url, home / "audit")
 
 
 @contextlib.asynccontextmanager
-async def failing_edge(router: str, fault: str) -> AsyncIterator[Upstream]:
-    """An edge agent that the router knows and that fails in the given way."""
+async def failing_edge(router: Router, fault: str) -> AsyncIterator[Upstream]:
+    """A new edge agent that the router knows and that fails in the given way."""
     answer = ANSWERS.get(fault, answers.completion)
-    async with Upstream(default=lambda _: answer()) as edge, Beats(router, edge.url, **STATES.get(fault, {})):
+    name = f"edge-{secrets.token_hex(4)}"  # the breaker and the pauses of an earlier one are not its own
+    async with (
+        Upstream(default=lambda _: answer()) as edge,
+        Beats(router.url, edge.url, backend_id=name, **STATES.get(fault, {})),
+    ):
         if fault == REFUSED:
             await edge.refuse()
         yield edge
 
 
-async def _ask(router: str, text: str, **headers: str) -> list[tuple[int, dict[str, Any], Any]]:
+async def _ask(url: str, text: str, **headers: str) -> list[tuple[int, dict[str, Any], Any]]:
     """The answers to `text`, whole and streamed."""
     found = []
     async with aiohttp.ClientSession() as http:
         for stream in (False, True):
             body = {"model": answers.MODEL, "messages": [{"role": "user", "content": text}], "stream": stream}
-            async with http.post(f"{router}/v1/chat/completions", json=body, headers=headers) as response:
+            async with http.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response:
                 raw = await response.read()
                 parsed = orjson.loads(raw) if response.content_type == "application/json" else raw
                 found.append((response.status, dict(response.headers), parsed))
     return found
 
 
-async def _cloud_is_known(router: str) -> None:
+async def _audited(router: Router, decision_id: str) -> dict[str, Any]:
+    """The audit record of a decision, once it is written."""
+    async with asyncio.timeout(10):
+        while True:
+            for file in router.audit.glob("*.jsonl"):
+                for line in file.read_bytes().splitlines():
+                    if decision_id.encode() in line and line.endswith(b"}"):
+                        return orjson.loads(line)
+            await asyncio.sleep(0.02)
+
+
+async def _cloud_is_known(url: str) -> None:
     async with aiohttp.ClientSession() as http, asyncio.timeout(20):
         while True:
-            async with http.get(f"{router}/fleet/v1/backends") as response:
+            async with http.get(f"{url}/fleet/v1/backends") as response:
                 if any(b["zone"] == "cloud" and b["state"] == "ready" for b in (await response.json())["backends"]):
                     return
             await asyncio.sleep(0.05)
@@ -103,26 +146,32 @@ async def _cloud_is_known(router: str) -> None:
 @pytest.mark.parametrize("route", [None, "cloud"])
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_pv_01_no_edge_failure_opens_a_connection_to_the_cloud(
-    router: str, cloud: Upstream, fault: str, route: str | None
+    router: Router, cloud: Upstream, fault: str, route: str | None
 ) -> None:
-    await _cloud_is_known(router)
     async with failing_edge(router, fault):
-        found = await _ask(router, CARD, **({"x-isthmus-route": route} if route else {}))
+        found = await _ask(router.url, CARD, **({"x-isthmus-route": route} if route else {}))
     assert [(status, body["error"]["code"]) for status, _, body in found] == [(503, "privacy_unavailable")] * 2
     assert all("Retry-After" in headers for _, headers, _ in found)
     assert all(headers["x-isthmus-class"] == "personal" for _, headers, _ in found)
     assert not any("4111" in str(part) for answer in found for part in answer), "the matched value is not echoed"
+    records = [await _audited(router, headers["x-isthmus-decision-id"]) for _, headers, _ in found]
+    for record in records:
+        assert (record["class"], record["decision"]["action"]) == ("personal", "edge_only")
+        assert (record["status"], record["code"]) == (503, "privacy_unavailable")
+        assert {"backend": "cloud", "zone": "cloud", "reason": "privacy"} in record["decision"]["rejected"]
+        assert {attempt["tier"] for attempt in record["attempts"]} <= {"edge"}
+    # The first request meets the fault; by the second one the router may know already and not ask.
+    assert bool(records[0]["attempts"]) == (route is None and fault in TRIED)
     assert cloud.exchanges == []
     assert cloud.inference_connections == []
 
 
 @pytest.mark.parametrize("fault", ["500", "thermal critical", REFUSED])
 async def test_the_same_failures_send_public_content_to_the_recording_cloud(
-    router: str, cloud: Upstream, fault: str
+    router: Router, cloud: Upstream, fault: str
 ) -> None:
-    await _cloud_is_known(router)
     async with failing_edge(router, fault):
-        found = await _ask(router, PUBLIC)
+        found = await _ask(router.url, PUBLIC)
     assert [status for status, _, _ in found] == [200, 200]
     assert {headers["x-isthmus-tier"] for _, headers, _ in found} == {"cloud"}
     assert len(cloud.exchanges) == 2

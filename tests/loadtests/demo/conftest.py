@@ -58,6 +58,8 @@ class ScriptedStack:
                 "zone": zones[tier],
                 "state": "failed" if tier in self.killed else "ready",
                 "level": self._level() if tier == "edge" else "unknown",
+                "breaker": "closed",
+                "age_ms": 100 if tier == "edge" else None,
             }
             for tier in self.tiers
         ]

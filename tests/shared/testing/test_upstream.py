@@ -177,3 +177,14 @@ async def test_refusing_resets_what_is_open_and_can_be_undone() -> None:
             await _read(upstream.url)
         await upstream.accept()
         assert (await _read(upstream.url))[0] == 200
+
+
+async def test_forgetting_leaves_no_connection_and_no_record() -> None:
+    async with Upstream() as upstream, aiohttp.ClientSession() as session:
+        for _ in range(2):
+            async with session.post(upstream.url + CHAT, data=BODY) as response:
+                await response.read()
+            assert len(upstream.exchanges) == len(upstream.inference_connections) == 1, "one new connection each time"
+            upstream.forget()
+            assert upstream.exchanges == upstream.connections == []
+            await asyncio.sleep(0.05)  # the reset reaches the client's pool
