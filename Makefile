@@ -1,0 +1,80 @@
+# Every command that a user or developer of Isthmus needs; `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help up demo install check test test-slow bench clean
+
+# Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
+TIERS ?= edge,cloud
+# Settings file for up and demo.
+CONFIG ?=
+# Further arguments, such as `make demo ARGS=--json` or `make test ARGS=tests/router`.
+ARGS ?=
+
+VENV := .venv
+TEST_VENV := .venv-test
+BIN := $(VENV)/bin
+LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
+WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
+INSTALL := VENV=$(VENV) requirements/install.sh
+# The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
+PYTEST := ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+up: ## Install what is missing, start the tiers and follow them until Ctrl-C (TIERS=edge: without the cloud)
+	@$(INSTALL) $(LISTS)
+	@exec $(BIN)/isthmus up --tiers $(TIERS) $(WITH_CONFIG) $(ARGS)
+
+demo: ## Send real prompts through the stack and show where each one went (ARGS=--json)
+	@$(INSTALL) $(LISTS)
+	@exec $(BIN)/isthmus demo $(ARGS)
+
+install: ## Install all tiers and the tools for development into .venv
+	@$(INSTALL) edge-router cloud-cpu dev
+
+check: ## Format, lint, types, import contracts, layout
+	@$(INSTALL) edge-router dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/architecture -m "not slow"
+
+test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole suite against the built wheel
+	@$(INSTALL) edge-router cloud-cpu dev
+	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
+		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
+	cd tests && $(PYTEST) -m "not slow" $(ARGS:tests/%=%)
+
+test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
+
+bench: ## Benchmarks, each of which prints the ratio it is about
+	@$(INSTALL) edge-router dev
+	@for file in loadtests/bench/*.py; do \
+		name=$$(basename "$$file" .py); \
+		if [ "$$name" != __init__ ] && grep -q '__main__' "$$file"; then \
+			echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; \
+		fi; \
+	done
+
+# An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
+# wheel is missing here, and the editable installation for development stays as it is.
+$(TEST_VENV)/.wheel: $(shell find shared edge router cloud loadtests -type f -not -name '*.pyc' 2>/dev/null) pyproject.toml README.md LICENSE
+	@$(INSTALL) edge-router dev
+	@rm -rf $(TEST_VENV) dist build
+	@$(BIN)/python -m build --wheel --no-isolation . >/tmp/isthmus-build.$$$$ 2>&1 \
+		|| { tail -n 3 /tmp/isthmus-build.$$$$ >&2; echo "error: the wheel cannot be built" >&2; exit 1; }; \
+		rm -f /tmp/isthmus-build.$$$$
+	@$(BIN)/python -m venv --without-pip $(TEST_VENV)
+	@$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+		> "$$($(TEST_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/dependencies.pth"
+	@$(BIN)/python -m pip --python $(TEST_VENV)/bin/python install -q --disable-pip-version-check --no-deps \
+		--force-reinstall dist/isthmus-*.whl
+	@touch $@
+
+clean: ## Remove what builds and tests made; .venv and the models stay
+	rm -rf $(TEST_VENV) dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
