@@ -36,7 +36,7 @@ from router.http.models import Models
 from router.http.probes import Metrics, Probes
 from router.policy.model import Policy, Slo
 from router.policy.rules import build_policy
-from router.privacy.classify import Classifier
+from router.privacy.classify import Classifier, TextScanner
 from router.privacy.scanner import Scanner
 from router.settings import PolicySettings, RouterSettings, StateSettings, StaticModelSettings
 from shared.breaker import BreakerRules
@@ -78,8 +78,8 @@ def check_binding(settings: RouterSettings) -> None:
         )
 
 
-async def build_router(settings: RouterSettings, clock: Clock) -> Router:
-    """Everything wired together, inside the running event loop.
+async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None) -> Router:
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before.
 
     Raises:
         SettingsError: a file, folder, policy or address in the settings does not work.
@@ -102,7 +102,7 @@ async def build_router(settings: RouterSettings, clock: Clock) -> Router:
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     directory = FleetDirectory(watch, poller, health, clock)
     classifier = Classifier(
-        Scanner(),
+        scanner or Scanner(),
         clock,
         timeout_s=settings.scan.timeout_s,
         workers=settings.scan.workers,

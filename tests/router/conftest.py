@@ -15,6 +15,7 @@ from aiohttp import web
 
 from router.app import Router, build_router
 from router.audit.storage import tail
+from router.privacy.scanner import Scanner
 from router.settings import RouterSettings
 from shared.clock import SystemClock
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
@@ -90,19 +91,24 @@ async def eventually(condition: Callable[[], bool], *, deadline_s: float = 10.0)
 StartRouter = Callable[..., Awaitable[RunningRouter]]
 
 
+@pytest.fixture(scope="session")
+def scanner() -> Scanner:
+    """The real scanner, compiled once: that takes about a second."""
+    return Scanner()
+
+
 @pytest.fixture
-async def start_router(tmp_path: Path) -> AsyncIterator[StartRouter]:
+async def start_router(tmp_path: Path, scanner: Scanner) -> AsyncIterator[StartRouter]:
     """Start routers with the given settings; all of them end with the test."""
     runners: list[web.AppRunner] = []
     session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
 
     async def start(**settings: Any) -> RunningRouter:
         audit_dir = tmp_path / f"audit-{len(runners)}"
+        chosen = settings.pop("scanner", scanner)
         values = {"port": 0, "audit": {"dir": audit_dir, "key_file": tmp_path / "audit.key"}, **settings}
-        router = await build_router(RouterSettings(**values), SystemClock())
-        runner = web.AppRunner(
-            router.application, handler_cancellation=True, access_log=None, shutdown_timeout=0.5
-        )
+        router = await build_router(RouterSettings(**values), SystemClock(), scanner=chosen)
+        runner = web.AppRunner(router.application, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         runners.append(runner)
         site = web.TCPSite(runner, "127.0.0.1", 0)

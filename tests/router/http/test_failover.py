@@ -1,0 +1,208 @@
+"""Failover through the whole router: bounded, honest about quotas, blind to the faults of requests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from shared.fleet import ServedModel
+from shared.testing import answers
+from shared.testing.answers import MODEL, Answer, End
+from shared.testing.upstream import Exchange, Upstream
+from tests.router.conftest import StartRouter, eventually
+
+TOO_LONG = (
+    b'{"object":"error","message":"This model\'s maximum context length is 2048 tokens. However, you requested 3010 '
+    b'tokens (3000 in the messages, 10 in the completion). Please reduce.","type":"BadRequestError","code":400}'
+)
+
+
+def refused_as_too_long() -> Answer:
+    return Answer(status=400, headers=answers.JSON, writes=(answers.Write(TOO_LONG),))
+
+
+async def test_a_quota_is_shared_by_its_domain(start_router: StartRouter, edge: Upstream, cloud: Upstream) -> None:
+    """FO-03: one 429 rests every backend of the domain; others go on; the client is told how long."""
+    async with Upstream() as elsewhere:
+        router = await start_router(
+            clouds=[
+                {"id": "cloud-1", "url": cloud.url, "rate_domain": "acme"},
+                {"id": "cloud-2", "url": edge.url, "rate_domain": "acme"},
+            ],
+            policy={"mode": "only_cloud"},
+        )
+        cloud.default = edge.default = lambda _: answers.failure(429, "rate_limit_exceeded", {"Retry-After": "3"})
+        async with router.ask() as first:
+            assert first.status == 429 and first.headers["Retry-After"] == "3"
+        assert len(cloud.exchanges) + len(edge.exchanges) == 1, "the second backend shares the quota"
+
+        async def one() -> tuple[int, int]:
+            async with router.ask() as response:
+                return response.status, int(response.headers["Retry-After"])
+
+        answered = await asyncio.gather(*(one() for _ in range(20)))
+        assert all(status == 429 and 1 <= wait_s <= 3 for status, wait_s in answered)
+        assert len(cloud.exchanges) + len(edge.exchanges) == 1
+        other = await start_router(
+            clouds=[
+                {"id": "cloud-1", "url": cloud.url, "rate_domain": "acme"},
+                {"id": "cloud-3", "url": elsewhere.url, "rate_domain": "other"},
+            ],
+            policy={"mode": "only_cloud"},
+        )
+        for _ in range(3):
+            async with other.ask() as response:
+                assert response.status == 200
+                assert response.headers["x-isthmus-backend"] == "cloud-3"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_bad_requests_open_no_breaker(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, stream: bool
+) -> None:
+    """FO-05: 4xx passes through, is not tried elsewhere, and costs the backend nothing."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    await router.report(edge)
+    edge.script(*[answers.failure(422, "bad_schema") for _ in range(20)])
+    for _ in range(20):
+        async with router.ask(stream=stream) as response:
+            assert response.status == 422
+            assert (await response.json())["error"]["code"] == "bad_schema"
+    async with router.ask() as response:
+        assert response.status == 200
+        assert response.headers["x-isthmus-backend"] == "edge-1"
+    assert not cloud.exchanges
+
+
+async def test_a_failing_backend_is_left_alone(start_router: StartRouter, edge: Upstream, cloud: Upstream) -> None:
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    await router.report(edge)
+    edge.default = lambda _: answers.failure(500)
+    for _ in range(10):
+        async with router.ask() as response:
+            assert response.status == 200
+    assert len(edge.exchanges) <= 4
+    assert router.metric("isthmus_router_attempts_total", tier="edge", outcome="failed") == len(edge.exchanges)
+
+
+async def test_a_refused_connection_marks_at_once_and_a_heartbeat_heals(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """FS-01: the first refused connection is enough; the backend returns when its reports do."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    await router.report(edge)
+    await edge.refuse()
+    for _ in range(3):
+        async with router.ask() as response:
+            assert response.headers["x-isthmus-tier"] == "cloud"
+    records = await router.records(3)
+    assert [len(r["attempts"]) for r in records] == [2, 1, 1]
+    assert records[1]["decision"]["rejected"][0]["reason"] == "breaker_open"
+    await edge.accept()
+    await router.report(edge)
+    async with router.ask() as response:
+        assert response.headers["x-isthmus-backend"] == "edge-1"
+
+
+async def test_retries_stay_within_the_budget(start_router: StartRouter, edge: Upstream, cloud: Upstream) -> None:
+    """A failing backend does not double the load on the others."""
+    router = await start_router(
+        clouds=[{"id": "cloud-1", "url": cloud.url}], retry={"budget_ratio": 0.0, "floor_per_10s": 2}
+    )
+    await router.report(edge)
+    edge.default = lambda _: answers.failure(500)
+    statuses = []
+    for _ in range(3):
+        async with router.ask() as response:
+            statuses.append(response.status)
+    assert statuses == [200, 200, 502]
+    assert len(cloud.exchanges) == 2
+
+
+async def test_a_request_that_is_too_long_goes_where_there_is_room(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """CX-01: the backend's own count decides; a larger one is tried, and the prompt is never cut."""
+    async with Upstream() as roomy:
+        router = await start_router()
+        await router.report(edge, "edge-small")
+        await router.report(roomy, "edge-large", models=(ServedModel(model_id=MODEL, context_tokens=8192),))
+        edge.default = roomy.default = lambda _: refused_as_too_long()
+        roomy.default = _asked_whole
+        for stream in (False, True):
+            async with router.ask(stream=stream) as response:
+                assert response.status == 200
+                assert response.headers["x-isthmus-backend"] == "edge-large"
+
+
+def _asked_whole(exchange: Exchange) -> Answer:
+    return answers.stream("ok") if b'"stream":true' in exchange.body else answers.completion("ok")
+
+
+async def test_too_long_for_all_is_400_with_both_numbers(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """CX-01: never 200 with a cut prompt; the numbers are kept and the engine's own words are not."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"mode": "only_cloud"})
+    cloud.script(refused_as_too_long())
+    async with router.ask(stream=True) as response:
+        error = (await response.json())["error"]
+    assert response.status == 400 and error["code"] == "context_length_exceeded"
+    assert "2048" in error["message"] and "3010" in error["message"]
+    assert "Please reduce" not in error["message"]
+
+
+async def test_words_of_a_cloud_are_not_passed_on(start_router: StartRouter, cloud: Upstream) -> None:
+    """Errors of a serving ingress quote classes, paths and request ids."""
+    leak = (
+        b'{"error":{"message":"Internal exception: ray.llm.Thing at /root/x.py (req 7)","type":"OpenAIHTTPException"}}'
+    )
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    for status in (400, 404, 422, 500, 503):
+        cloud.script(Answer(status=status, headers=answers.JSON, writes=(answers.Write(leak),)))
+        async with router.ask(headers={"x-isthmus-route": "cloud"}) as response:
+            body = await response.text()
+        assert "ray" not in body and "OpenAIHTTPException" not in body
+        assert response.status == (502 if status >= 500 else status)
+
+
+@pytest.mark.parametrize(
+    "answer", [answers.empty(), answers.hang_up(), answers.hang_up(End.CUT), answers.failure(500),
+               Answer(headers=answers.JSON, writes=(answers.Write(b'{"error":{"message":"x"}}'),)),
+               Answer(headers=answers.JSON, writes=(answers.Write(b'["no"]'),)),
+               Answer(status=307, headers={"Location": "http://127.0.0.1:9/"})]
+)  # fmt: skip
+async def test_a_whole_answer_that_is_none_moves_on(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, answer: Answer
+) -> None:
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    await router.report(edge)
+    edge.script(answer)
+    async with router.ask() as response:
+        assert response.status == 200 and response.headers["x-isthmus-tier"] == "cloud"
+    assert len(edge.exchanges) == len(cloud.exchanges) == 1
+
+
+async def test_slots_are_released_whatever_the_end(start_router: StartRouter, edge: Upstream) -> None:
+    """RL-01: timeouts, departures and failures leave no request counted."""
+    router = await start_router(timeouts={"first_token_s": 0.2, "answer_s": 0.2}, limits={"in_flight": 2})
+    await router.report(edge)
+    edge.script(answers.silence(), answers.silence(), answers.failure(500), answers.hang_up())
+    for stream in (True, False, True, False):
+        await router.report(edge)
+        async with router.ask(stream=stream) as response:
+            assert response.status >= 500
+    edge.default = lambda _: answers.silence()
+    await router.report(edge)  # a sign of life: the breaker lets one request through
+    leaver = asyncio.create_task(router.ask().__aenter__())
+    await edge.wait_exchanges(5)
+    leaver.cancel()
+    await asyncio.gather(leaver, return_exceptions=True)
+    await eventually(lambda: router.in_flight() == 0 and router.metric("isthmus_router_in_flight") == 0)
+    async with Upstream() as healthy:
+        await router.report(healthy, "edge-2")
+        answered = [router.ask(headers={"x-isthmus-route": "edge"}) for _ in range(2)]
+        for asked in answered:
+            async with asked as response:
+                assert response.status == 200

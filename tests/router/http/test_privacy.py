@@ -1,0 +1,190 @@
+"""Privacy through the whole router: what must stay on the edge opens no connection to the cloud, whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+
+from shared.fleet import ServedModel, ThermalLevel
+from shared.keys import Scope, hashed
+from shared.testing import answers
+from shared.testing.answers import MODEL
+from shared.testing.upstream import Upstream
+from tests.router.conftest import PERSONAL_TEXT, PUBLIC_TEXT, RunningRouter, StartRouter, eventually
+
+EDGE_FAULTS = {
+    "500": answers.failure(500),
+    "503": answers.failure(503, "queue_full", {"Retry-After": "1"}),
+    "429": answers.failure(429, "rate_limit_exceeded"),
+    "timeout": answers.silence(),
+    "empty": answers.empty(),
+    "unknown model": answers.failure(404, "model_not_found"),
+}
+
+
+@pytest.fixture
+async def router(start_router: StartRouter, edge: Upstream, cloud: Upstream) -> AsyncIterator[RunningRouter]:
+    started = await start_router(
+        clouds=[{"id": "cloud-1", "url": cloud.url}], timeouts={"first_token_s": 0.3, "answer_s": 0.3}
+    )
+    await started.report(edge)
+    await eventually(lambda: any(b.models for b in started.router.directory.snapshot().backends if b.zone == "cloud"))
+    yield started
+    await asyncio.sleep(0.05)
+    assert cloud.inference_connections == [], "personal text opened a connection to the cloud"
+
+
+async def unavailable(router: RunningRouter, *, stream: bool = False, **headers: str) -> None:
+    async with router.ask(PERSONAL_TEXT, stream=stream, headers=headers) as response:
+        assert response.status == 503
+        assert (await response.json())["error"]["code"] == "privacy_unavailable"
+        assert response.headers["Retry-After"]
+        assert response.headers["x-isthmus-class"] == "personal"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("fault", EDGE_FAULTS)
+async def test_failing_edge_never_widens(router: RunningRouter, edge: Upstream, fault: str, stream: bool) -> None:
+    """PV-01: six of the eight ways in which an edge fails."""
+    edge.script(EDGE_FAULTS[fault])
+    await unavailable(router, stream=stream)
+    [record] = await router.records(1)
+    assert record["class"] == "personal" and record["decision"]["action"] == "edge_only"
+    assert [a["tier"] for a in record["attempts"]] == ["edge"]
+    assert {"backend": "cloud-1", "zone": "cloud", "reason": "privacy"} in record["decision"]["rejected"]
+
+
+async def test_refused_connection_never_widens(router: RunningRouter, edge: Upstream) -> None:
+    """PV-01."""
+    await edge.refuse()
+    await unavailable(router)
+    await unavailable(router)
+
+
+async def test_heat_never_widens(router: RunningRouter, edge: Upstream) -> None:
+    """PV-01."""
+    await router.report(edge, level=ThermalLevel.CRITICAL)
+    await unavailable(router)
+
+
+async def test_a_model_only_the_cloud_serves_never_widens(router: RunningRouter, edge: Upstream) -> None:
+    """PV-01: the edge does not know the model."""
+    await router.report(edge, models=(ServedModel(model_id="another"),))
+    await unavailable(router)
+
+
+async def test_asking_for_the_cloud_does_not_help(router: RunningRouter) -> None:
+    """A prompt with a card number under `x-isthmus-route: cloud` goes nowhere."""
+    await unavailable(router, **{"x-isthmus-route": "cloud"})
+
+
+async def test_detection_changes_the_route(router: RunningRouter, edge: Upstream) -> None:
+    """PV-03: edge_only is enforced, and said."""
+    async with router.ask(PERSONAL_TEXT) as response:
+        assert response.status == 200
+        assert response.headers["x-isthmus-tier"] == "edge"
+        assert response.headers["x-isthmus-class"] == "personal"
+        assert response.headers["x-isthmus-reason"] == "privacy_requires_edge"
+    [record] = await router.records(1)
+    assert record["entities"][0]["kind"] == "card"
+    assert "4111" not in orjson.dumps(record).decode()
+
+
+async def test_tightening_is_free(router: RunningRouter, edge: Upstream) -> None:
+    edge.script(answers.failure(500))
+    async with router.ask(PUBLIC_TEXT, headers={"x-isthmus-privacy": "secret"}) as response:
+        assert response.status == 503
+        assert response.headers["x-isthmus-class"] == "secret"
+
+
+async def test_loosening_needs_a_key_with_the_scope(router: RunningRouter, edge: Upstream) -> None:
+    async with router.ask(PERSONAL_TEXT, headers={"x-isthmus-privacy": "public"}) as response:
+        assert response.status == 403
+    assert not edge.exchanges
+
+
+async def test_loosening_is_audited(start_router: StartRouter, cloud: Upstream) -> None:
+    scopes = [Scope.INFERENCE, Scope.PRIVACY_OVERRIDE]
+    keys = [
+        {"name": "ops", "sha256": hashed("k-ops"), "scopes": scopes},
+        {"name": "app", "sha256": hashed("k-app"), "scopes": [Scope.INFERENCE]},
+    ]
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], keys=keys)
+    asked = {"x-isthmus-privacy": "public", "x-isthmus-route": "cloud"}
+    async with router.ask(PERSONAL_TEXT, headers={**asked, "Authorization": "Bearer k-app"}) as response:
+        assert response.status == 403
+    async with router.ask(PERSONAL_TEXT, headers={**asked, "Authorization": "Bearer k-ops"}) as response:
+        assert response.status == 200
+    denied, loosened = await router.records(2)
+    assert not denied["class_loosened"] and denied["status"] == 403 and denied["class_asked"] == "public"
+    assert loosened["class_loosened"] and loosened["class_found"] == "personal" and loosened["key"] == "ops"
+
+
+@pytest.mark.parametrize("action", ["block", "edge_only"])
+async def test_the_enforced_action_is_the_configured_one(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, action: str
+) -> None:
+    """PV-03: block is a 4xx without any call."""
+    actions = {"public": "any", "personal": action, "secret": action, "unknown": action}
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"actions": actions})
+    await router.report(edge)
+    async with router.ask(PERSONAL_TEXT) as response:
+        assert response.status == (403 if action == "block" else 200)
+    assert len(edge.exchanges) == (0 if action == "block" else 1)
+    assert not cloud.exchanges
+
+
+class _Broken:
+    def scan(self, texts: object, *, expired: object = None) -> object:
+        raise RuntimeError("scanner fault")
+
+
+async def test_a_scanner_that_fails_keeps_everything_on_the_edge(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """PI-11: not scanned is the strictest class, and it is counted."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], scanner=_Broken())
+    async with router.ask(PUBLIC_TEXT) as response:
+        assert response.status == 503
+        assert response.headers["x-isthmus-class"] == "unknown"
+    await router.report(edge)
+    async with router.ask(PUBLIC_TEXT) as response:
+        assert response.headers["x-isthmus-tier"] == "edge"
+    assert cloud.inference_connections == []
+    assert router.metric("isthmus_router_scanner_errors_total", cause="error") == 2
+
+
+async def test_nothing_unscanned_travels_in_headers(start_router: StartRouter, cloud: Upstream) -> None:
+    """Headers are text that no scanner saw: of what the caller wrote there, nothing reaches the cloud."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    headers = {
+        "x-session-id": "bob@example.com",
+        "x-request-id": "4111111111111111",
+        "Cookie": "name=canary",
+        "X-Forwarded-For": "canary",
+        "Authorization": "Bearer client-secret",
+        "User-Agent": "canary",
+        "tracestate": "canary=1",
+        "Accept-Language": "canary",
+    }
+    async with router.ask(headers=headers) as response:
+        assert response.status == 200
+        assert response.headers["x-request-id"] == "4111111111111111"
+    [exchange] = cloud.exchanges
+    sent = " ".join(exchange.headers.values())
+    for leak in ("bob@", "4111", "canary", "client-secret"):
+        assert leak not in sent
+    assert exchange.headers["X-Request-Id"].startswith("dec-")
+
+
+async def test_the_body_travels_byte_for_byte(start_router: StartRouter, cloud: Upstream) -> None:
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], aliases={"gpt-4o": MODEL})
+    raw = b'{ "messages":[{"role":"user","content":"caf\\u00e9 \\"model\\": 1.50"}],\n "temperature":0.10, "model" : "%s"}'
+    async with router.send(raw % MODEL.encode()) as response:
+        assert response.status == 200
+    async with router.send(raw % b"gpt-4o") as response:
+        assert response.status == 200
+    assert [e.body for e in cloud.exchanges] == [raw % MODEL.encode()] * 2
