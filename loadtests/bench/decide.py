@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 from router.policy.decision import decide
@@ -46,6 +47,10 @@ def fleet_of(size: int) -> FleetSnapshot:
     return FleetSnapshot(backends=backends, taken_ms=NOW_MS)
 
 
+def _write_down(size: int) -> list[Candidate]:
+    return [Candidate("b", _DEVICE, "u", 1.0, 1.0) for _ in range(size)]
+
+
 def _microseconds(call: Callable[[], object], calls: int) -> float:
     began = time.process_time_ns()
     for _ in range(calls):
@@ -75,8 +80,8 @@ def main() -> None:
             # Floor and decision alternate, so that a busy machine slows both.
             pairs = [
                 (
-                    _microseconds(lambda f=facts, b=fleet: decide(f, b, policy, NOW_MS), calls),
-                    _microseconds(lambda n=size: [Candidate("b", _DEVICE, "u", 1.0, 1.0) for _ in range(n)], calls),
+                    _microseconds(partial(decide, facts, fleet, policy, NOW_MS), calls),
+                    _microseconds(partial(_write_down, size), calls),
                 )
                 for _ in range(_ROUNDS)
             ]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from router.privacy.normalise import Span, View
+from router.privacy.normalise import Span, View, replaced_view
 
 _PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 _ENTITY = re.compile(r"&#(?:[0-9]{1,7}|[xX][0-9A-Fa-f]{1,6});")
@@ -30,43 +30,13 @@ class Encoding:
     decode: Callable[[View], Iterator[View]]
 
 
-class _Replaced:
-    """Maps spans of a text in which pieces were replaced back to the text before."""
-
-    def __init__(self, parent: View) -> None:
-        self._parent = parent
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._parts: list[str] = []
-
-    def keep(self, start: int, end: int) -> None:
-        self._parts.append(self._parent.text[start:end])
-        self._starts.extend(range(start, end))
-        self._ends.extend(range(start + 1, end + 1))
-
-    def put(self, text: str, start: int, end: int) -> None:
-        self._parts.append(text)
-        self._starts.extend([start] * len(text))
-        self._ends.extend([end] * len(text))
-
-    def view(self) -> View:
-        return View("".join(self._parts), self._to_sent)
-
-    def _to_sent(self, span: Span) -> Span:
-        return self._parent.to_sent((self._starts[span[0]], self._ends[span[1] - 1]))
-
-
 def _replacing(pattern: re.Pattern[str], decoded: Callable[[str], str]) -> Callable[[View], Iterator[View]]:
+    def replacement(match: re.Match[str]) -> str:
+        return decoded(match[0])
+
     def decode(view: View) -> Iterator[View]:
-        replaced = _Replaced(view)
-        behind = 0
-        for match in pattern.finditer(view.text):
-            replaced.keep(behind, match.start())
-            replaced.put(decoded(match.group()), *match.span())
-            behind = match.end()
-        if behind:
-            replaced.keep(behind, len(view.text))
-            yield replaced.view()
+        if pattern.search(view.text):
+            yield replaced_view(view, pattern, replacement)
 
     return decode
 

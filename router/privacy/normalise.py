@@ -2,26 +2,31 @@
 
 Compatibility forms (full width, circled, mathematical) become their plain letters and digits, digits of all
 scripts become ASCII, exotic spaces and dashes become ` ` and `-`, letters of other scripts that look like `o` and
-`I` become those, and what is not seen (zero-width, bidirectional controls, combining marks) is dropped. ASCII text
-is its own folded form, so ordinary traffic pays nothing.
+`I` become those, and what is not seen (zero-width, bidirectional controls, combining marks) is dropped. Text
+without such characters is its own folded form, so ordinary traffic pays one search.
 """
 
 from __future__ import annotations
 
+import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 Span = tuple[int, int]
 """Character offsets `[start, end)`."""
 
-_KEPT_FOLDS = 16_384
-"""Folds remembered: more than any real text uses, and a bound on what a hostile one can make us hold."""
+_ASSIGNED = (range(0x80, 0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200))
+"""Code points that can need folding: all planes with letters, and the tags and variation selectors."""
+_ASTRAL = "\U00010000"
+_ASTRAL_CHAR = re.compile("[\U00010000-\U0010ffff]")
 _DROPPED_CATEGORIES = frozenset({"Cf", "Mn", "Me"})
 _INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 _DASHES = frozenset("\u2212\u2043\u02d7\u06d4\u30fc\u2500\u2501")
 _DOTS = frozenset("\u00b7\u2022\u2027\u2219\u22c5\u30fb")
 _LOOK_ALIKES = {"О": "O", "о": "o", "Ο": "O", "ο": "o", "І": "I", "Ӏ": "I", "ӏ": "l", "Ι": "I", "ǀ": "|", "∣": "|"}
+_LEFT_ALONE = frozenset("，！？；：（）、。「」")
+"""Punctuation of ordinary East Asian text that no recogniser asks for: folding it would only cost time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,51 +37,86 @@ class View:
     to_sent: Callable[[Span], Span]
 
 
+def plain_view(text: str) -> View:
+    """The text as it is."""
+    return View(text, _same)
+
+
+def replaced_view(parent: View, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> View:
+    """`parent` with every match of `pattern` replaced; any part of a replacement maps to the whole match."""
+    return View(pattern.sub(replacement, parent.text), _Replaced(parent, pattern, replacement))
+
+
 class Folder:
-    """Folds texts; remembers the fold of each character it has met."""
+    """Folds texts. Building one walks the Unicode tables once."""
 
     def __init__(self) -> None:
-        self._folds = _Folds()
+        chars = (chr(code) for codes in _ASSIGNED for code in codes)
+        self._folds = {char: folded for char in chars if (folded := _fold(char)) != char}
+        # Two patterns: a character class is only a table look-up while it stays within one plane.
+        self._foldable = re.compile(f"[{_ranges(ord(char) for char in self._folds if char < _ASTRAL)}]")
 
     def view(self, text: str) -> View:
         """The folded view of `text`; its spans map to `text`."""
+        view = plain_view(text)
         if text.isascii():
-            return View(text, _same)
-        return View(text.translate(self._folds), _Offsets(text, self._folds))
+            return view
+        for pattern in (self._foldable, _ASTRAL_CHAR):
+            if pattern.search(view.text):
+                view = replaced_view(view, pattern, self._fold_of)
+        return view
+
+    def _fold_of(self, match: re.Match[str]) -> str:
+        return self._folds.get(match[0], match[0])
 
 
-class _Folds(dict[int, str]):
-    """Fold per code point, filled on first use."""
+class _Replaced:
+    """Maps spans back over replacements; walks them only when the first finding asks."""
 
-    def __missing__(self, code: int) -> str:
-        folded = _fold(chr(code))
-        if len(self) < _KEPT_FOLDS:
-            self[code] = folded
-        return folded
-
-
-class _Offsets:
-    """Maps spans of a folded text back; walks the text only when the first finding asks."""
-
-    def __init__(self, text: str, folds: _Folds) -> None:
-        self._text = text
-        self._folds = folds
-        self._sent: list[int] | None = None
+    def __init__(self, parent: View, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> None:
+        self._parent = parent
+        self._pattern = pattern
+        self._replacement = replacement
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
     def __call__(self, span: Span) -> Span:
-        if self._sent is None:
-            folds = self._folds
-            self._sent = [at for at, char in enumerate(self._text) for _ in folds[ord(char)]]
-        return self._sent[span[0]], self._sent[span[1] - 1] + 1
+        if not self._starts:
+            self._walk()
+        return self._parent.to_sent((self._starts[span[0]], self._ends[span[1] - 1]))
+
+    def _walk(self) -> None:
+        behind = 0
+        for match in self._pattern.finditer(self._parent.text):
+            start, end = match.span()
+            self._keep(behind, start)
+            length = len(self._replacement(match))
+            self._starts.extend([start] * length)
+            self._ends.extend([end] * length)
+            behind = end
+        self._keep(behind, len(self._parent.text))
+
+    def _keep(self, start: int, end: int) -> None:
+        self._starts.extend(range(start, end))
+        self._ends.extend(range(start + 1, end + 1))
 
 
 def _same(span: Span) -> Span:
     return span
 
 
+def _ranges(codes: Iterable[int]) -> str:
+    """Ascending code points as the inside of a character class."""
+    ranges: list[list[int]] = []
+    for code in codes:
+        if ranges and ranges[-1][1] == code - 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(f"\\u{low:04x}-\\u{high:04x}" for low, high in ranges)
+
+
 def _fold(char: str) -> str:
-    if char.isascii():
-        return char
     category = unicodedata.category(char)
     if category in _DROPPED_CATEGORIES or char in _INVISIBLE_LETTERS:
         return ""
@@ -91,6 +131,8 @@ def _fold(char: str) -> str:
     digit = unicodedata.digit(char, None)
     if digit is not None:
         return str(digit)
+    if char in _LEFT_ALONE:
+        return char
     if char in _LOOK_ALIKES:
         return _LOOK_ALIKES[char]
     return "".join(c for c in unicodedata.normalize("NFKC", char) if unicodedata.category(c) not in _DROPPED_CATEGORIES)

@@ -23,7 +23,7 @@ _GROUP = re.compile(rf"[{_DIGIT}]+")
 _PLAIN = str.maketrans("OoIl|", "00111")
 
 _USUAL_SHAPES = frozenset(
-    {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 4, 4, 4, 1), (4, 4, 4, 4, 2), (4, 6, 5), (4, 6, 4), (4, 4, 5), (4, 4, 4, 3),
+    {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (4, 4, 5), (4, 4, 4, 3),
      (4, 4, 4, 2), (4, 4, 4), (6, 13)}
 )  # fmt: skip
 """Groupings in use: they are found also beside other numbers."""
@@ -71,13 +71,10 @@ def luhn_holds(digits: str) -> bool:
     return total % 10 == 0
 
 
-def is_card(digits: str) -> bool:
-    """Whether `digits` is a number that an issuer could have given out."""
-    index = bisect_right(_STARTS, digits[:4]) - 1
-    if index < 0:
-        return False
-    _, high, lengths = _RANGES[index]
-    return digits[:4] <= high and len(digits) in lengths and len(set(digits)) > 1 and luhn_holds(digits)
+def lengths_of(prefix: str) -> tuple[int, ...]:
+    """Lengths of the numbers that begin with these four digits; none where no issuer does."""
+    index = bisect_right(_STARTS, prefix) - 1
+    return _RANGES[index][2] if index >= 0 and prefix <= _RANGES[index][1] else ()
 
 
 def find(text: str, tick: Tick) -> Iterator[Span]:
@@ -100,18 +97,24 @@ def _cards_among(text: str, groups: list[Span], tick: Tick) -> Iterator[Span]:
 
 
 def _groups_of_card(text: str, groups: list[Span], first: int) -> int:
-    """How many groups from `first` make a card; 0 for none."""
-    digits = ""
-    for last in range(first, min(first + _MAX_DIGITS, len(groups))):
-        start, end = groups[last]
-        if len(digits) + end - start > _MAX_DIGITS:
-            return 0
-        digits += text[start:end]
-        if len(digits) < _MIN_DIGITS or 2 * sum(map(str.isdigit, digits)) < len(digits):
-            continue
-        if is_card(digits.translate(_PLAIN)) and _is_written_as_card(text, groups, first, last):
-            return last - first + 1
-    return 0
+    """How many groups from `first` make the longest card; 0 for none."""
+    lengths = lengths_of("".join(text[start:end] for start, end in groups[first : first + 4])[:4].translate(_PLAIN))
+    size = count = 0
+    for last in range(first, min(first + _MAX_DIGITS, len(groups)) if lengths else first):
+        size += groups[last][1] - groups[last][0]
+        if size > _MAX_DIGITS:
+            break
+        if size in lengths:
+            digits = "".join([text[start:end] for start, end in groups[first : last + 1]])
+            if _is_number(digits) and _is_written_as_card(text, groups, first, last):
+                count = last - first + 1
+    return count
+
+
+def _is_number(digits: str) -> bool:
+    """Whether digits, some perhaps written as letters, are a number with the right check digit."""
+    plain = digits.translate(_PLAIN)
+    return len(set(plain)) > 1 and luhn_holds(plain) and 2 * sum(map(str.isdigit, digits)) >= len(digits)
 
 
 def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) -> bool:

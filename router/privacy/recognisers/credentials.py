@@ -21,12 +21,14 @@ _MAX_CHARS = 512
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """A token: `head` is a pattern without repeats, `alphabet` a character set, `least` the length of the rest."""
+    """A token: `head` is how it begins, `alphabet` and `least` say what follows; `trigger` is the pattern for the
+    one-pass database where it cannot be put together from those."""
 
     kind: str
     head: str
     alphabet: str
     least: int
+    trigger: str = ""
 
 
 _SHAPES = (
@@ -55,7 +57,7 @@ _SHAPES = (
     _Shape("sendgrid_key", "SG[.][A-Za-z0-9_\\-]{22}[.]", _URL, 43),
     _Shape("telegram_token", "[0-9]{8,10}:AA", _URL, 33),
     _Shape("azure_key", "AccountKey=", "A-Za-z0-9+/=", 40),
-    _Shape("jwt", "eyJ[A-Za-z0-9_\\-]{10,4096}[.]eyJ[A-Za-z0-9_\\-]{10,8192}[.]", _URL, 16),
+    _Shape("jwt", "eyJ[A-Za-z0-9_\\-]{8,4096}[.]eyJ[A-Za-z0-9_\\-]{8,8192}[.]", _URL, 16, "[.]eyJ[A-Za-z0-9_\\-]{8}"),
     _Shape("age_key", "AGE-SECRET-KEY-1", "A-Z0-9", 58),
 )
 
@@ -70,10 +72,8 @@ def _finder_of(shape: _Shape) -> re.Pattern[str]:
 
 def _trigger_of(shape: _Shape) -> bytes:
     # The one-pass engine has no look-ahead and needs none: a trigger may fire too often.
-    head = shape.head.replace("(?!ant-)", "").replace("{10,4096}", "{10}").replace("{10,8192}", "{10}")
-    head = head.replace("[.]eyJ[A-Za-z0-9_\\-]{10}[.]", "") if shape.kind == "jwt" else head
-    least = 10 if shape.kind == "jwt" else shape.least
-    return f"{head}[{shape.alphabet}]{{{least}}}".encode()
+    head = shape.head.replace("(?!ant-)", "")
+    return (shape.trigger or f"{head}[{shape.alphabet}]{{{shape.least}}}").encode()
 
 
 def _is_placeholder(rest: str) -> bool:
