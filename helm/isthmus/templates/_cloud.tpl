@@ -12,10 +12,10 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
 */}}
 {{- define "isthmus.cloud.settings" -}}
 {{- $defaults := .Files.Get "files/cloud-defaults.yaml" | fromYaml -}}
-{{- $own := deepCopy ((.Values.cloud).settings | default dict) -}}
+{{- $own := include "isthmus.pruned" ((.Values.cloud).settings | default dict) | fromYaml -}}
 {{- $models := list -}}
 {{- range $own.models | default list -}}
-  {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (deepCopy .)) -}}
+  {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml)) -}}
 {{- end -}}
 {{- $section := mergeOverwrite (deepCopy (omit $defaults "model")) (omit $own "models") -}}
 {{- toYaml (set $section "models" $models) -}}
@@ -105,7 +105,9 @@ spec:
   automountServiceAccountToken: {{ and (eq .role "head") (($ray.autoscaling).enabled | default false) }}
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "isthmus.ray.graceSeconds" . }}
-  {{- include "isthmus.pullSecrets" $root | nindent 2 }}
+  {{- with include "isthmus.pullSecrets" $root }}
+  {{- . | nindent 2 }}
+  {{- end }}
   securityContext:
     {{- include "isthmus.podSecurityContext" (dict "context" $ray.podSecurityContext) | nindent 4 }}
   containers:
@@ -139,7 +141,9 @@ spec:
         {{- include "isthmus.ray.volumeMounts" $root | nindent 8 }}
   volumes:
     {{- include "isthmus.ray.volumes" $root | nindent 4 }}
-  {{- include "isthmus.scheduling" $group | nindent 2 }}
+  {{- with include "isthmus.scheduling" $group }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- with $group.topologySpreadConstraints }}
   topologySpreadConstraints:
     {{- toYaml . | nindent 4 }}

@@ -76,3 +76,16 @@ annotations:
 {{- define "isthmus.given" -}}
 {{- if not (or (kindIs "invalid" .) (eq (toString .) "")) -}}true{{- end -}}
 {{- end -}}
+
+{{/* A mapping without the keys that are null, at any depth, as YAML: null removes, it never overwrites a default. */}}
+{{- define "isthmus.pruned" -}}
+{{- $kept := dict -}}
+{{- range $key, $value := . -}}
+  {{- if kindIs "map" $value -}}
+    {{- $_ := set $kept $key (include "isthmus.pruned" $value | fromYaml) -}}
+  {{- else if not (kindIs "invalid" $value) -}}
+    {{- $_ := set $kept $key $value -}}
+  {{- end -}}
+{{- end -}}
+{{- toYaml $kept -}}
+{{- end -}}

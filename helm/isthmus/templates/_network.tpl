@@ -29,7 +29,7 @@
 
 {{/* Scrapes. Call with (dict "root" $ "port" p). */}}
 {{- define "isthmus.network.scrape" -}}
-{{- with (.root.Values.networkPolicy).monitoring }}
+{{- with (.root.Values.networkPolicy).monitoring -}}
 - from:
     {{- toYaml . | nindent 4 }}
   ports:
@@ -40,19 +40,18 @@
 
 {{/* Egress to Redis: the pods of our own server, or the peers that stand for an external one. */}}
 {{- define "isthmus.network.toRedis" -}}
-{{- if (.Values.redis).enabled -}}
-- to:
+- ports:
+    - port: {{ include "isthmus.redis.port" . }}
+      protocol: TCP
+  {{- if (.Values.redis).enabled }}
+  to:
     {{- include "isthmus.network.peer" (dict "root" . "component" "redis") | nindent 4 }}
-{{- else -}}
--
+  {{- else }}
   {{- with ((.Values.redis).external).peers }}
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-{{- end }}
-  ports:
-    - port: {{ include "isthmus.redis.port" . }}
-      protocol: TCP
+  {{- end }}
 {{- end -}}
 
 {{/* Port of a URL: said, or that of its scheme. */}}

@@ -55,25 +55,15 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
 
 {{/* Where a pod may run. Call with the component's values. */}}
 {{- define "isthmus.scheduling" -}}
-{{- with .nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
+{{- $blocks := dict -}}
+{{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" -}}
+  {{- with index $ $key -}}{{- $_ := set $blocks $key . -}}{{- end -}}
+{{- end -}}
+{{- if $blocks -}}{{- toYaml $blocks -}}{{- end -}}
 {{- end -}}
 
 {{- define "isthmus.pullSecrets" -}}
-{{- with .Values.imagePullSecrets }}
+{{- with .Values.imagePullSecrets -}}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -1,0 +1,87 @@
+"""The chart lints and renders with both Helm releases, for every ci values file and supported Kubernetes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helm.manifests import CHART, CI_VALUES, KUBE_VERSIONS, NAMESPACE, Helm, HelmFailed, Rendered, StrictLoader
+
+by_name = pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.name.removesuffix("-values.yaml"))
+
+
+def test_the_binaries_are_the_pinned_releases(helm3: Helm, helm4: Helm) -> None:
+    assert helm3.run("version", "--short").startswith("v3.17.")
+    assert helm4.run("version", "--short").startswith("v4.")
+
+
+@by_name
+def test_lint_is_strict_and_clean(helm: Helm, values: Path) -> None:
+    said = helm.run("lint", "--strict", str(CHART), "--values", str(values))
+    assert "0 chart(s) failed" in said
+    assert "WARNING" not in said
+
+
+@by_name
+def test_both_helms_render_the_same_for_every_kubernetes(helm3: Helm, helm4: Helm, values: Path) -> None:
+    renderings = [helm.template(values, kube_version=version) for version in KUBE_VERSIONS for helm in (helm3, helm4)]
+    first = _sorted(renderings[0])
+    assert len(first) > 4
+    for other in renderings[1:]:
+        assert _sorted(other) == first
+
+
+def _sorted(rendered: Rendered) -> list[tuple[str, str, str]]:
+    return sorted((o["kind"], o["metadata"]["name"], yaml.safe_dump(o)) for o in rendered.objects)
+
+
+def test_no_empty_values_and_no_object_twice(rendered: Rendered) -> None:
+    """HM-01: neither `null` nor `<no value>` reaches the API server."""
+    assert "<no value>" not in rendered.text
+    assert not list(_nulls(rendered.objects))
+    names = [(o["kind"], o["metadata"]["name"]) for o in rendered.objects]
+    assert len(set(names)) == len(names)
+    assert {o["metadata"]["namespace"] for o in rendered.objects} == {NAMESPACE}
+
+
+def _nulls(value: object, path: str = "") -> list[str]:
+    if value is None:
+        return [path]
+    if isinstance(value, dict):
+        return [found for key, part in value.items() for found in _nulls(part, f"{path}.{key}")]
+    if isinstance(value, list):
+        return [found for number, part in enumerate(value) for found in _nulls(part, f"{path}[{number}]")]
+    return []
+
+
+def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmFailed, match="chart requires kubeVersion: >=1.29"):
+        helm.template(CI_VALUES[0], kube_version="1.28.9")
+
+
+def test_the_loader_refuses_a_key_said_twice() -> None:
+    with pytest.raises(yaml.constructor.ConstructorError, match="duplicate key 'a'"):
+        yaml.load("a: 1\na: 2\n", Loader=StrictLoader)
+
+
+def test_notes_print_commands_for_this_release(helm4: Helm) -> None:
+    """The three next commands name objects that this release has. (Helm 3 asks a cluster even for a client-side run.)"""
+    said = helm4.run("install", "demo", str(CHART), "-n", NAMESPACE, "--dry-run=client", "-f", str(CI_VALUES[-1]))
+    notes = said.split("NOTES:")[1]
+    assert f"kubectl -n {NAMESPACE} rollout status deployment/demo-isthmus-router" in notes
+    assert f"kubectl -n {NAMESPACE} wait rayservice/demo-isthmus-cloud --for=condition=Ready" in notes
+    assert f"kubectl -n {NAMESPACE} port-forward service/demo-isthmus-router 8080:80" in notes
+    assert "curl http://127.0.0.1:8080/v1/chat/completions" in notes
+    assert "KubeRay operator" in notes, "a client-side run knows no ray.io/v1"
+
+
+def test_extra_objects_are_templates(helm: Helm) -> None:
+    extra = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "{{ .Release.Name }}-extra", "namespace": "{{ .Release.Namespace }}"},
+    }
+    found = helm.template(CI_VALUES[-1], {"extraObjects": [extra]}).one("ConfigMap", "demo-extra")
+    assert found["metadata"]["namespace"] == NAMESPACE
