@@ -18,10 +18,10 @@ def table(played: Sequence[Played]) -> Table:
     """One line a row: what was sent, what was decided, how fast, the first words, and whether policy agrees."""
     shown = Table(title="Isthmus demo")
     for name in ("prompt", "class", "tier", "reason"):
-        shown.add_column(name)
+        shown.add_column(name, no_wrap=True)
     shown.add_column("TTFT", justify="right")
     shown.add_column("tokens/s", justify="right")
-    shown.add_column("answer", max_width=_MAX_CHARS, no_wrap=True, overflow="ellipsis")
+    shown.add_column("answer", max_width=_MAX_CHARS, no_wrap=True, overflow="ellipsis", ratio=1)
     shown.add_column("policy")
     for each in played:
         shown.add_row(*cells(each))
@@ -43,7 +43,7 @@ def cells(each: Played) -> tuple[str, ...]:
         "-" if seen.ttft_ms is None else f"{seen.ttft_ms:.0f} ms",
         "-" if seen.tokens_per_s is None else f"{seen.tokens_per_s:.0f}",
         escape(answer_of(seen)),
-        "[green]as policy says[/]" if each.wrong is None else "[bold red]WRONG[/]",
+        "[green]ok[/]" if each.wrong is None else "[bold red]WRONG[/]",
     )
 
 
