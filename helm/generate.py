@@ -36,6 +36,8 @@ SECONDS: Schema = {"type": "integer", "minimum": 1}
 PODS: Schema = {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]+%)?$"}
 QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(m|[numk]|[kKMGTPE]i?|[eE][0-9]+)?$"}
 
+PEERS = ["networking.v1.NetworkPolicyPeer"]
+
 BY_KEY: dict[str, str | list[str] | Schema] = {
     # Blocks of Kubernetes, by the name that they have wherever they occur; in brackets: a list of them.
     "affinity": "core.v1.Affinity",
@@ -50,12 +52,14 @@ BY_KEY: dict[str, str | list[str] | Schema] = {
     "extraVolumes": ["core.v1.Volume"],
     "extraVolumeMounts": ["core.v1.VolumeMount"],
     "imagePullSecrets": ["core.v1.LocalObjectReference"],
-    **dict.fromkeys(
-        ("clients", "serveClients", "monitoring", "dns", "kuberay", "peers"), ["networking.v1.NetworkPolicyPeer"]
-    ),
-    **dict.fromkeys(
-        ("networkPolicy.modelStore", "networkPolicy.routerEgress"), ["networking.v1.NetworkPolicyEgressRule"]
-    ),
+    "clients": PEERS,
+    "serveClients": PEERS,
+    "monitoring": PEERS,
+    "dns": PEERS,
+    "kuberay": PEERS,
+    "peers": PEERS,
+    "networkPolicy.modelStore": ["networking.v1.NetworkPolicyEgressRule"],
+    "networkPolicy.routerEgress": ["networking.v1.NetworkPolicyEgressRule"],
     # Scalars with a narrower type than their default shows.
     **dict.fromkeys(
         ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector"), STRING_MAP
@@ -270,7 +274,7 @@ def _adapted(schema: Any, prefix: str) -> Any:
     if "$ref" in schema:
         name = _short(schema["$ref"].removeprefix("#/$defs/"))
         return dict(SPECIAL[name]) if name in SPECIAL else {"$ref": f"#/definitions/{prefix}{name}"}
-    kept = {}
+    kept: Schema = {}
     for key, value in schema.items():
         if key == "properties":
             kept[key] = {name: _nullable(_adapted(part, prefix)) for name, part in value.items()}

