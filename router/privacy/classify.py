@@ -108,7 +108,7 @@ def _in_loop(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> No
 
 def _checked(found: Classification) -> Classification:
     """A scanner's answer, held to its contract: not finished means unknown, and an unknown cause is an error."""
-    if found.complete and found.privacy_class is not PrivacyClass.UNKNOWN and found.cause is None:
+    if found.complete and PrivacyClass(found.privacy_class) is not PrivacyClass.UNKNOWN and found.cause is None:
         return found
     cause = found.cause if found.cause in CAUSES else "error"
     return Classification(PrivacyClass.UNKNOWN, tuple(found.entities), complete=False, cause=cause)
