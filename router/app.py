@@ -132,7 +132,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         fleet=Fleet(doorkeeper, watch, directory),
         explain=Explain(doorkeeper, judge, body_limit_bytes=settings.limits.body_bytes),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, directory, watch, health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
     )
     application = build(
         handlers,

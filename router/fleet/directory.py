@@ -38,6 +38,11 @@ class FleetDirectory:
         self._incumbent: Incumbent | None = None
         self._reported: dict[str, tuple[str, int]] = {}
 
+    @property
+    def store_up(self) -> bool:
+        """Whether the state store answered last."""
+        return self._watch.up
+
     def snapshot(self) -> FleetSnapshot:
         """The fleet now."""
         now_ms = self._clock.now_ms()

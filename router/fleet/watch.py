@@ -5,8 +5,6 @@ Requests never wait for the store: they read what the last refresh left in memor
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from shared import logs
 from shared.clock import Clock
 from shared.errors import StateUnavailable
@@ -28,12 +26,10 @@ class FleetWatch:
         clock: Clock,
         *,
         last_known_ms: int,
-        on_change: Callable[[bool], None] = lambda up: None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._last_known_ms = last_known_ms
-        self._on_change = on_change
         self._log = logs.get("fleet")
         self._reports: dict[str, Report] = {}
         self._local: dict[str, Report] = {}
@@ -98,17 +94,21 @@ class FleetWatch:
         }
 
     def _answered(self) -> None:
-        self._answered_ms = self._clock.now_ms()
+        now_ms = self._clock.now_ms()
+        outage_ms, self._answered_ms = now_ms - self._answered_ms, now_ms
         if not self._up:
+            if outage_ms <= self._last_known_ms:
+                # Agents could not report through the store either: the outage is not held against them.
+                for backend_id, report in self._reports.items():
+                    carried = Report(report.heartbeat, min(now_ms, report.received_ms + outage_ms))
+                    self._local[backend_id] = carried
             self._up = True
             self._log.info("state_store_up")
-            self._on_change(True)
 
     def _failed(self, error: StateUnavailable) -> None:
         if self._up:
             self._up = False
             self._log.warning("state_store_down", error=error.message, last_known_s=self._last_known_ms / 1000)
-            self._on_change(False)
 
 
 def _is_same_or_newer(own: Report, stored: Report) -> bool:

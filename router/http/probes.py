@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 
 from router.dispatch.health import Health
 from router.fleet.directory import FleetDirectory
-from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from shared.clock import Clock
 from shared.fleet import BackendState, Breaker, Zone
@@ -40,7 +39,6 @@ class Metrics:
         registry: CollectorRegistry,
         metrics: RouterMetrics,
         directory: FleetDirectory,
-        watch: FleetWatch,
         health: Health,
         clock: Clock,
     ) -> None:
@@ -48,7 +46,6 @@ class Metrics:
         self._registry = registry
         self._metrics = metrics
         self._directory = directory
-        self._watch = watch
         self._health = health
         self._clock = clock
 
@@ -62,7 +59,7 @@ class Metrics:
         states = [ledger.breaker(self._clock.now_ms()) for ledger in self._health.ledgers]
         for breaker in Breaker:
             self._metrics.breaker.labels(breaker).set(states.count(breaker))
-        self._metrics.state_store.set(self._watch.up)
+        self._metrics.state_store.set(self._directory.store_up)
         return web.Response(body=exposition(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
 

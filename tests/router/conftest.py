@@ -132,13 +132,3 @@ async def edge() -> AsyncIterator[Upstream]:
 async def cloud() -> AsyncIterator[Upstream]:
     async with Upstream() as upstream:
         yield upstream
-
-
-def cloud_settings(*upstreams: Upstream, rate_domain: str | None = None) -> dict[str, Any]:
-    """Settings that name the given backends as clouds."""
-    return {
-        "clouds": [
-            {"id": f"cloud-{n}", "url": upstream.url, "rate_domain": rate_domain}
-            for n, upstream in enumerate(upstreams, start=1)
-        ]
-    }

@@ -182,7 +182,7 @@ async def test_nothing_unscanned_travels_in_headers(start_router: StartRouter, c
 
 async def test_the_body_travels_byte_for_byte(start_router: StartRouter, cloud: Upstream) -> None:
     router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], aliases={"gpt-4o": MODEL})
-    raw = b'{ "messages":[{"role":"user","content":"caf\\u00e9 \\"model\\": 1.50"}],\n "temperature":0.10, "model" : "%s"}'
+    raw = b'{ "messages":[{"role":"user","content":"caf\\u00e9 \\"model\\""}],\n "top_p":0.10, "model" : "%s"}'
     async with router.send(raw % MODEL.encode()) as response:
         assert response.status == 200
     async with router.send(raw % b"gpt-4o") as response:

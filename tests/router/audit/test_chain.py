@@ -1,0 +1,145 @@
+"""The audit log shows every later change, survives a crash, and fails closed for what must be recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from router.audit.log import AuditLog
+from router.audit.storage import AuditStorage, files_of, load_key, tail, verify
+from shared.errors import SettingsError
+from shared.privacy import PrivacyClass
+from shared.testing.clock import ManualClock
+
+KEY = b"k" * 32
+
+
+def written(folder: Path, count: int = 6, *, file_bytes: int = 10**6) -> AuditStorage:
+    storage = AuditStorage(folder, KEY, file_bytes=file_bytes)
+    for n in range(count):
+        storage.append([{"n": n}])
+    return storage
+
+
+def test_an_unbroken_log_verifies(tmp_path: Path) -> None:
+    written(tmp_path, 50, file_bytes=1500).close()
+    result = verify(tmp_path, KEY)
+    assert result.fault is None and result.records == 50 and result.files > 3
+    assert [r["n"] for r in tail(tmp_path, 7)] == list(range(43, 50))
+
+
+TAMPERINGS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
+    "changed": lambda lines: [lines[0].replace(b'"n":0', b'"n":9'), *lines[1:]],
+    "dropped": lambda lines: [*lines[:2], *lines[3:]],
+    "first dropped": lambda lines: lines[1:],
+    "reordered": lambda lines: [lines[1], lines[0], *lines[2:]],
+    "repeated": lambda lines: [*lines[:3], lines[2], *lines[3:]],
+    "shortened": lambda lines: lines[:-2],
+    "emptied": lambda lines: [],
+    "torn": lambda lines: [*lines[:-1], lines[-1][:-10]],
+    "not json": lambda lines: [*lines[:3], b"oops\n", *lines[3:]],
+}
+
+
+@pytest.mark.parametrize("tampering", TAMPERINGS)
+def test_every_tampering_shows(tmp_path: Path, tampering: str) -> None:
+    written(tmp_path).close()
+    [path] = files_of(tmp_path)
+    path.write_bytes(b"".join(TAMPERINGS[tampering](path.read_bytes().splitlines(keepends=True))))
+    assert verify(tmp_path, KEY).fault is not None
+
+
+def test_a_forger_without_the_key_is_found(tmp_path: Path) -> None:
+    forged = AuditStorage(tmp_path, b"x" * 32, file_bytes=10**6)
+    forged.append([{"n": 0}])
+    forged.close()
+    assert verify(tmp_path, KEY).fault is not None
+
+
+def test_the_chain_goes_on_after_a_crash_in_the_middle_of_a_line(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    [path] = files_of(tmp_path)
+    path.write_bytes(path.read_bytes() + b'{"seq":7,"prev":"ab')
+    written(tmp_path, 1).close()
+    result = verify(tmp_path, KEY)
+    assert result.fault is None and result.records == 7
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    storage = written(tmp_path, 1)
+    with pytest.raises(SettingsError, match="Another router"):
+        AuditStorage(tmp_path, KEY, file_bytes=10**6)
+    storage.close()
+
+
+def test_the_key_is_made_once_and_private(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "audit.key"
+    first = load_key(path, create=True)
+    assert load_key(path, create=True) == first and len(first) == 32
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_bytes(b"short")
+    with pytest.raises(SettingsError):
+        load_key(path, create=True)
+    with pytest.raises(SettingsError):
+        load_key(tmp_path / "absent", create=False)
+
+
+class FailingStorage:
+    def __init__(self) -> None:
+        self.failing = False
+        self.kept: list[Mapping[str, Any]] = []
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        if self.failing:
+            raise OSError(28, "no space")
+        self.kept.extend(records)
+
+
+async def test_a_failing_storage_closes_for_all_but_public(tmp_path: Path) -> None:
+    storage, clock, lost = FailingStorage(), ManualClock(), []
+    log = AuditLog(storage, KEY, clock, queue_records=5, on_loss=lambda: lost.append(1))
+    loop = asyncio.create_task(log.run())
+    try:
+        log.record({"n": 0})
+        await _until(lambda: len(storage.kept) == 1)
+        assert all(log.can_record(each) for each in PrivacyClass)
+        storage.failing = True
+        for n in range(1, 9):
+            log.record({"n": n})
+        await _until(lambda: log.failing)
+        assert len(lost) == 3, "the buffer is bounded, and what it cannot hold is counted"
+        assert [each for each in PrivacyClass if log.can_record(each)] == [PrivacyClass.PUBLIC]
+        storage.failing = False
+        await clock.advance(1.0)
+        await _until(lambda: not log.failing)
+        assert [r["n"] for r in storage.kept] == [0, 1, 2, 3, 4, 5]
+        assert log.can_record(PrivacyClass.SECRET)
+    finally:
+        loop.cancel()
+
+
+def test_a_write_that_fails_leaves_the_chain_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = written(tmp_path, 2)
+
+    def full(handle: int) -> None:
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("router.audit.storage.os.fsync", full)
+        with pytest.raises(OSError, match="no space"):
+            storage.append([{"n": 2}])
+    storage.append([{"n": 2}])
+    storage.close()
+    assert verify(tmp_path, KEY).fault is None
+    assert [orjson.loads(x)["n"] for x in files_of(tmp_path)[0].read_bytes().splitlines()] == [0, 1, 2]
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)

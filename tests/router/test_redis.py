@@ -1,0 +1,84 @@
+"""Two routers on one real Redis, and what a router does when Redis freezes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from shared.testing.redis_server import RedisServer, binary
+from shared.testing.upstream import Upstream
+from tests.router.conftest import StartRouter, eventually
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    if binary() is None:
+        pytest.skip("redis-server is not installed")
+    server = RedisServer()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.thaw()
+        server.stop()
+
+
+async def test_routers_share_the_fleet(start_router: StartRouter, edge: Upstream, redis_server: RedisServer) -> None:
+    state = {"kind": "redis", "url": redis_server.url, "refresh_ms": 50}
+    here, there = await start_router(state=state), await start_router(state=state)
+    assert await here.report(edge) == 204
+    await eventually(lambda: bool(there.router.directory.snapshot().backends))
+    async with there.ask() as response:
+        assert response.status == 200 and response.headers["x-isthmus-backend"] == "edge-1"
+
+
+@pytest.mark.parametrize("form", ["url", "host_port"])
+async def test_a_frozen_redis_does_not_stop_requests(
+    start_router: StartRouter, edge: Upstream, redis_server: RedisServer, form: str
+) -> None:
+    """RD-03: requests go on with the last known fleet and wait for nothing; then all is normal again."""
+    address = {"url": redis_server.url} if form == "url" else {"host": "127.0.0.1", "port": redis_server.port}
+    state = {"kind": "redis", "refresh_ms": 50, **address}
+    reporter = await start_router(state=state)
+    router = await start_router(state=state, policy={"stale_after_ms": 1_000})
+    await reporter.report(edge)
+    await eventually(lambda: bool(router.router.directory.snapshot().backends))
+    redis_server.freeze()
+    frozen_s = time.monotonic()
+    served = 0
+    while time.monotonic() - frozen_s < 3.0:
+        async with router.ask() as response:
+            assert response.status == 200, "the last known fleet must be used"
+        served += 1
+        await asyncio.sleep(0.02)
+    assert served > 20
+    async with router.session.get(f"{router.url}/metrics") as response:
+        assert "isthmus_router_state_store_up 0.0" in await response.text()
+    redis_server.thaw()
+    await eventually(lambda: router.router.directory.store_up)
+    async with router.ask() as response:
+        assert response.status == 200, "the outage is not held against the agents"
+    assert await reporter.report(edge) == 204
+
+
+async def test_the_last_known_fleet_has_an_age_limit(
+    start_router: StartRouter, edge: Upstream, redis_server: RedisServer
+) -> None:
+    state = {"kind": "redis", "url": redis_server.url, "refresh_ms": 50, "last_known_s": 0.5}
+    reporter = await start_router(state=state)
+    router = await start_router(state=state, policy={"stale_after_ms": 300})
+    await reporter.report(edge)
+    await eventually(lambda: bool(router.router.directory.snapshot().backends))
+    redis_server.stop()
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        async with router.ask() as response:
+            if response.status == 503:
+                return
+        await asyncio.sleep(0.02)
+    raise AssertionError("a fleet nobody has heard of for long is still used")
