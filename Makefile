@@ -15,6 +15,7 @@ TEST_VENV := .venv-test
 BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
+BENCHES := decide scanner self
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
@@ -53,12 +54,7 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 
 bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
-	@for file in loadtests/bench/*.py; do \
-		name=$$(basename "$$file" .py); \
-		if [ "$$name" != __init__ ] && grep -q '__main__' "$$file"; then \
-			echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; \
-		fi; \
-	done
+	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

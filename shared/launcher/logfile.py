@@ -45,7 +45,7 @@ class LogFile:
 
 
 def error_line(path: Path) -> str | None:
-    """What the program in `path` said went wrong: its last `error: …` line, else its last line of text."""
+    """What the program of `path` said went wrong: its last `error: …` line, else its last line that is no log event."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
         text = file.read().decode("utf-8", "replace")
@@ -53,4 +53,5 @@ def error_line(path: Path) -> str | None:
     said = [line for line in lines if line.startswith("error: ")]
     if said:
         return said[-1].removeprefix("error: ").rstrip(".")
-    return lines[-1][:300].rstrip(".") if lines else None
+    plain = [line for line in lines if not line.startswith("{")]
+    return plain[-1][:300].rstrip(".") if plain else None

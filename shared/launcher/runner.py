@@ -19,7 +19,7 @@ from shared.clock import Clock
 from shared.errors import StartFailed
 from shared.launcher.console import Reporter
 from shared.launcher.logfile import error_line
-from shared.launcher.processes import ISTHMUS, Child, child_environment, sweep
+from shared.launcher.processes import Child, child_environment, sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.settings import RestartSettings
 from shared.launcher.tiers import Tier
@@ -46,11 +46,7 @@ class Launch:
     config: Path | None
     restart: RestartSettings
     clock: Clock
-    program: tuple[str, ...] = ISTHMUS
-
-    def log_of(self, tier: str) -> Path:
-        """The log file of `tier`."""
-        return self.logs / f"{tier}.log"
+    program: tuple[str, ...]
 
     def command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """The command line for `words`, with the shared settings file."""
@@ -81,6 +77,7 @@ class TierRunner:
         self._probe = probe
         self._reporter = reporter
         self._env = child_environment(launch.folder, launch.run_id, tier.name, settings)
+        self._log = launch.logs / f"{tier.name}.log"
         self._ready_limit_s = ready_limit_s
         self._released = asyncio.Event()
         self._released.set()
@@ -191,7 +188,9 @@ class TierRunner:
                 await self._sweep()
                 await ended
                 if not self.was_ready.is_set():
-                    raise StartFailed(self._reason(f"it was not ready within {self._ready_limit_s:g} s"))
+                    raise StartFailed(
+                        f"{self.tier.name}: not ready within {self._ready_limit_s:g} s (log: {self._log})"
+                    )
             code = await ended
         finally:
             for task in (ended, ready):
@@ -201,17 +200,15 @@ class TierRunner:
         return code
 
     async def _start(self, command: tuple[str, ...]) -> Child:
-        log = self._launch.log_of(self.tier.name)
         try:
-            self._child = await Child.start(self._launch.command(command), env=self._env, log=log)
+            self._child = await Child.start(self._launch.command(command), env=self._env, log=self._log)
         except OSError as error:
             raise StartFailed(f"{self.tier.name}: cannot be started ({error.strerror}).") from None
         return self._child
 
     def _reason(self, otherwise: str) -> str:
         """The tier's own error line, else `otherwise`; and where the whole log is."""
-        log = self._launch.log_of(self.tier.name)
         said = None
         with contextlib.suppress(OSError):
-            said = error_line(log)
-        return f"{self.tier.name}: {said or otherwise} (log: {log})"
+            said = error_line(self._log)
+        return f"{self.tier.name}: {said or otherwise} (log: {self._log})"

@@ -17,7 +17,7 @@ from shared.launcher import preflight
 from shared.launcher.console import Ready, Reporter
 from shared.launcher.control import SOCKET_NAME, Control
 from shared.launcher.logfile import LogFile
-from shared.launcher.processes import sweep
+from shared.launcher.processes import ISTHMUS, sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.runner import Launch, TierRunner, TierState
 from shared.launcher.settings import TierName, UpSettings, wiring_of
@@ -34,20 +34,33 @@ class Session:
     """Owns the tiers of one run from the first check to the last process."""
 
     def __init__(
-        self, settings: UpSettings, config: Path | None, reporter: Reporter, *, folder: Path, clock: Clock
+        self,
+        settings: UpSettings,
+        config: Path | None,
+        reporter: Reporter,
+        *,
+        folder: Path,
+        clock: Clock,
+        program: tuple[str, ...] = ISTHMUS,
     ) -> None:
         self._settings = settings
         self._config = config
         self._reporter = reporter
         self._folder = folder
         self._clock = clock
+        self._program = program
         self._began_ms = clock.now_ms()
         self._run_id = f"{int(clock.unix_s())}-{secrets.token_hex(4)}"
         self._run_folder = folder / self._run_id
         self._sensors = self._run_folder / "sensors"
         self._wiring = wiring_of(settings.tiers, config, sensors=self._sensors)
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
-        self._runners: dict[TierName, TierRunner] = {}
+        self.runners: dict[TierName, TierRunner] = {}
+
+    @property
+    def tiers(self) -> tuple[TierName, ...]:
+        """The tiers of this run."""
+        return tuple(self._wiring.addresses)
 
     async def run(self) -> int:
         """Run until a signal; 0 after an orderly end, 130 when a second signal cut it short.
@@ -59,12 +72,12 @@ class Session:
         self._on_signals()
         if left := await sweep(self._folder):
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
-        preflight.check([TIERS[name] for name in self._wiring.addresses], self._wiring, self._folder)
+        preflight.check([TIERS[name] for name in self.tiers], self._wiring, self._folder)
         self._make_run_folder()
         async with aiohttp.ClientSession() as http:
             probe = Probe(http, self._clock)
             self._make_runners(probe)
-            async with Control(self._folder / SOCKET_NAME, self._runners, self._facts):
+            async with Control(self._folder / SOCKET_NAME, self.runners, self._facts):
                 try:
                     await self._serve(probe)
                 finally:
@@ -86,9 +99,17 @@ class Session:
         self._sensors.mkdir(parents=True, mode=0o700)
 
     def _make_runners(self, probe: Probe) -> None:
-        launch = Launch(self._run_id, self._folder, self._run_folder, self._config, self._settings.restart, self._clock)
+        launch = Launch(
+            self._run_id,
+            folder=self._folder,
+            logs=self._run_folder,
+            config=self._config,
+            restart=self._settings.restart,
+            clock=self._clock,
+            program=self._program,
+        )
         for name, address in self._wiring.addresses.items():
-            self._runners[name] = TierRunner(
+            self.runners[name] = TierRunner(
                 TIERS[name],
                 launch,
                 probe,
@@ -132,24 +153,24 @@ class Session:
     async def _start(self, probe: Probe) -> None:
         """Edge pair first: on two cores the cloud's start would hold it back for a minute."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._runners["router"].run())
-            if "edge" in self._runners:
+            group.create_task(self.runners["router"].run())
+            if "edge" in self.runners:
                 group.create_task(self._prepared("edge"))
                 await self._ready(("edge", "router"), "edge", probe)
-            if "cloud" in self._runners:
+            if "cloud" in self.runners:
                 group.create_task(self._prepared("cloud"))
-                await self._ready(tuple(self._runners), "cloud", probe)
+                await self._ready(tuple(self.runners), "cloud", probe)
 
     async def _prepared(self, name: TierName) -> None:
         # The cloud's checkpoint follows its settings, so its own command decides whether there is anything to do.
         if name == "cloud" or not preflight.is_prepared(TIERS[name], self._wiring):
-            await self._runners[name].prepare()
-        await self._runners[name].run()
+            await self.runners[name].prepare()
+        await self.runners[name].run()
 
     async def _ready(self, tiers: tuple[TierName, ...], awaited: str, probe: Probe) -> None:
         for name in tiers:
-            await self._runners[name].was_ready.wait()
-        if not await probe.until_known(self._runners["router"].url, awaited, limit_s=_KNOWN_LIMIT_S):
+            await self.runners[name].was_ready.wait()
+        if not await probe.until_known(self.runners["router"].url, awaited, limit_s=_KNOWN_LIMIT_S):
             self._reporter.note("router", f"does not see the {awaited} tier yet: see its log")
         after_s = (self._clock.now_ms() - self._began_ms) / 1000
         self._reporter.ready(
@@ -159,7 +180,7 @@ class Session:
     async def _follow(self) -> None:
         files = {
             name: LogFile(self._run_folder / f"{name}.log", limit_bytes=self._settings.log_bytes)
-            for name in self._runners
+            for name in self.runners
         }
         while True:
             for name, file in files.items():
@@ -171,20 +192,20 @@ class Session:
         """Say now and then what is still being waited for."""
         while True:
             await self._clock.sleep(_PROGRESS_S)
-            for name, runner in self._runners.items():
+            for name, runner in self.runners.items():
                 if not runner.was_ready.is_set() and runner.state is not TierState.WAITING:
                     self._reporter.note(name, f"still {runner.state}")
 
     async def _end(self) -> None:
         """End every process: asked first, killed at the limit or at the second signal."""
         self._reporter.note("up", "stopping (Ctrl-C again to stop at once)")
-        for runner in self._runners.values():
+        for runner in self.runners.values():
             runner.ask_to_stop()
         ended = asyncio.create_task(self._all_ended())
         hurried = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({ended, hurried}, timeout=self._settings.stop_limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ended.done():
-            for runner in self._runners.values():
+            for runner in self.runners.values():
                 runner.kill_now()
         await sweep(self._folder, run_id=self._run_id)
         await ended
@@ -192,7 +213,7 @@ class Session:
         self._reporter.note("up", "stopped")
 
     async def _all_ended(self) -> None:
-        for runner in self._runners.values():
+        for runner in self.runners.values():
             await runner.ended()
 
 

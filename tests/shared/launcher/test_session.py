@@ -1,0 +1,273 @@
+"""`isthmus up` from start to last process, with played tiers that fail in every way a real one can."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from shared.errors import SettingsError, StartFailed
+from shared.launcher import preflight
+from shared.launcher.control import SOCKET_NAME
+from shared.launcher.processes import child_environment, marked
+
+from .conftest import PLAYED, Run, Start
+
+
+@pytest.fixture(autouse=True)
+def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Played tiers need no packages and no compiler."""
+    monkeypatch.setattr(preflight, "check_installed", lambda tier: None)
+    monkeypatch.setattr(preflight, "check_compiler", lambda: None)
+
+
+def _signal(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_ends_every_process_in_good_order(start: Start, number: int) -> None:
+    run = start()
+    run.tell("edge", "stray")
+    await run.until_ready()
+    assert len(run.processes()) == 3
+    _signal(number)
+    assert await run.task == 0
+    assert run.processes() == []
+    assert not (run.folder / SOCKET_NAME).exists()
+
+
+async def test_the_edge_pair_is_announced_first_and_the_cloud_later(start: Start) -> None:
+    run = start(("edge", "cloud"))
+    await run.until_ready()
+    assert [ready.tiers for ready in run.heard.readies] == [("edge", "router"), ("edge", "router", "cloud")]
+    assert run.calls().index("edge serve") < run.calls().index("cloud checkpoint") < run.calls().index("cloud serve")
+
+
+async def test_a_second_start_prepares_nothing_again(start: Start) -> None:
+    first = start()
+    await first.until_ready()
+    _signal()
+    await first.task
+    second = start()
+    await second.until_ready()
+    assert second.calls().count("edge pull") == 1
+
+
+async def test_the_tiers_are_told_of_each_other_and_marked(start: Start) -> None:
+    run = start(("edge", "cloud"))
+    await run.until_ready()
+    told = {name: json.loads((run.home / f"{name}.env").read_text()) for name in ("edge", "router", "cloud")}
+    router_port, cloud_port = told["router"]["ISTHMUS__ROUTER__PORT"], told["cloud"]["ISTHMUS__CLOUD__PORT"]
+    assert told["edge"]["ISTHMUS__EDGE__ROUTER__URL"] == f"http://127.0.0.1:{router_port}"
+    (cloud,) = json.loads(told["router"]["ISTHMUS__ROUTER__CLOUDS"])
+    assert cloud["url"] == f"http://127.0.0.1:{cloud_port}"
+    roots = json.loads(told["edge"]["ISTHMUS__EDGE__THERMAL__ROOTS"])
+    assert roots[0] == "/sys"
+    assert Path(roots[1]).is_dir()
+    for name, environment in told.items():
+        assert environment["ISTHMUS_RUN_TIER"] == name
+        assert environment["ISTHMUS_RUN_ID"] in roots[1]
+
+
+async def test_a_failed_start_is_the_tiers_own_line_and_leaves_nothing(start: Start) -> None:
+    run = start()
+    run.tell("edge", "fail")
+    with pytest.raises(StartFailed) as caught:
+        await asyncio.wait_for(run.task, 30)
+    assert "edge: Setting edge.slots: too many" in caught.value.message
+    assert "\n" not in caught.value.message
+    assert run.processes() == []
+
+
+async def test_an_interrupted_download_is_one_line_and_leaves_nothing(start: Start) -> None:
+    run = start()
+    run.tell("edge", "broken-pull")
+    with pytest.raises(StartFailed, match="interrupted after 12 of 98 MB"):
+        await asyncio.wait_for(run.task, 30)
+    assert run.processes() == []
+
+
+async def test_a_tier_that_never_gets_ready_fails_at_its_limit(start: Start) -> None:
+    run = start(ready_limits_s={"edge": 0.5})
+    run.tell("edge", "mute")
+    run.tell("edge", "stray")
+    with pytest.raises(StartFailed, match=r"edge: not ready within 0\.5 s"):
+        await asyncio.wait_for(run.task, 30)
+    assert run.processes() == []
+
+
+@pytest.mark.parametrize("tier", ["edge", "router", "cloud"])
+async def test_a_crash_restarts_that_tier_alone(start: Start, tier: str) -> None:
+    run = start(("edge", "cloud"))
+    run.tell(tier, "stray")
+    await run.until_ready()
+    before = {name: runner.pid for name, runner in run.session.runners.items()}
+    run.tell(tier, "crash")
+    await run.until(lambda: run.session.runners[tier].restarts == 1)
+    await run.until(lambda: run.session.runners[tier].state == "ready")
+    after = {name: runner.pid for name, runner in run.session.runners.items()}
+    assert {name for name in after if after[name] != before[name]} == {tier}
+    assert run.heard.said(tier, "ended with code 9; starts again")
+    # Three tiers and one stray: the crashed process's stray went with it.
+    assert len(run.processes()) == 4
+
+
+async def test_a_tier_that_crashes_again_and_again_waits_longer_each_time(start: Start) -> None:
+    run = start(restart={"base_s": 0.001, "cap_s": 0.01, "stable_s": 3600})
+    await run.until_ready()
+    for crashes in range(1, 4):
+        await run.until(lambda: run.session.runners["router"].state == "ready")
+        run.tell("router", "crash")
+        await run.until(lambda n=crashes: run.session.runners["router"].restarts == n)
+    assert not run.task.done()
+
+
+async def test_a_second_signal_does_not_wait_for_a_deaf_tier(start: Start) -> None:
+    run = start(stop_limit_s=3600)
+    run.tell("edge", "deaf")
+    await run.until_ready()
+    _signal()
+    await run.until(lambda: run.heard.said("up", "stopping"))
+    _signal()
+    assert await asyncio.wait_for(run.task, 30) == 130
+    assert run.processes() == []
+
+
+async def test_a_deaf_tier_is_killed_at_the_limit(start: Start) -> None:
+    run = start(stop_limit_s=0.2)
+    run.tell("edge", "deaf")
+    await run.until_ready()
+    _signal()
+    assert await asyncio.wait_for(run.task, 30) == 0
+    assert run.processes() == []
+
+
+async def test_a_signal_during_the_start_ends_what_was_started(start: Start) -> None:
+    run = start()
+    run.tell("edge", "mute")
+    await run.until(lambda: len(run.processes()) == 2)
+    _signal()
+    assert await run.task == 0
+    assert run.processes() == []
+
+
+async def test_leftovers_of_a_killed_run_are_ended_at_the_next_start(start: Start, tmp_path: Path) -> None:
+    run = start()
+    stray = await asyncio.create_subprocess_exec(
+        PLAYED[0], "-c", "import time; time.sleep(600)",
+        env=child_environment(run.folder, "an-earlier-run", "edge", {}), start_new_session=True,
+    )  # fmt: skip
+    foreign = await asyncio.create_subprocess_exec(
+        PLAYED[0], "-c", "import time; time.sleep(600)",
+        env=child_environment(tmp_path, "another-home", "edge", {}), start_new_session=True,
+    )  # fmt: skip
+    try:
+        await run.until_ready()
+        assert await asyncio.wait_for(stray.wait(), 10) == -signal.SIGKILL
+        assert run.heard.said("up", "ended 1 processes")
+        assert foreign.returncode is None
+        assert len(marked(tmp_path)) == 1
+    finally:
+        foreign.kill()
+        await foreign.wait()
+
+
+@pytest.mark.parametrize("tier", ["edge", "router", "cloud"])
+async def test_a_taken_port_is_one_line_before_anything_starts(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tier: str
+) -> None:
+    taken = preflight.bind("127.0.0.1", 0, setting="x")
+    try:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv(f"ISTHMUS__{tier.upper()}__PORT", str(port))
+        run = start(("edge", "cloud"))
+        with pytest.raises(SettingsError, match=f"Port {port} .* already in use. Choose another with {tier}.port"):
+            await run.task
+    finally:
+        taken.close()
+    assert not (run.home / "calls").exists()
+
+
+async def test_two_tiers_on_one_port_are_told_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS__EDGE__PORT", os.environ["ISTHMUS__ROUTER__PORT"])
+    with pytest.raises(SettingsError, match=r"router.port and edge.port are both"):
+        await start().task
+
+
+async def test_a_full_disk_is_one_line_before_anything_starts(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = start()
+    monkeypatch.setattr(preflight.shutil, "disk_usage", lambda _: preflight.shutil._ntuple_diskusage(10**9, 10**9, 0))
+    with pytest.raises(SettingsError, match=r"0 MiB free; 464 MiB are needed"):
+        await run.task
+    assert not (run.home / "calls").exists()
+
+
+async def test_folders_of_old_runs_go_and_others_stay(start: Start) -> None:
+    run = start(kept_runs=2)
+    for name in ("1600000000-0000000a", "1600000001-0000000a", "1600000002-0000000a", "edge"):
+        (run.folder / name).mkdir()
+    await run.until_ready()
+    left = sorted(path.name for path in run.folder.iterdir() if path.is_dir())
+    assert left[0] == "1600000002-0000000a"
+    assert left[-1] == "edge"
+    assert len(left) == 3
+
+
+async def test_the_logs_of_the_tiers_are_followed(start: Start) -> None:
+    run = start()
+    await run.until(lambda: {tier for tier, _ in run.heard.lines} == {"edge", "router"})
+    assert all(b"listening" in line for _, line in run.heard.lines)
+
+
+async def _control(run: Run, method: str, path: str) -> tuple[int, bytes]:
+    connector = aiohttp.UnixConnector(str(run.folder / SOCKET_NAME))
+    url = f"http://up{path}"
+    async with aiohttp.ClientSession(connector=connector) as session, session.request(method, url) as answer:
+        return answer.status, await answer.read()
+
+
+async def test_the_control_socket_tells_the_state_to_its_owner_alone(start: Start) -> None:
+    run = start()
+    await run.until_ready()
+    assert (run.folder / SOCKET_NAME).stat().st_mode & 0o777 == 0o600
+    status, body = await _control(run, "GET", "/state")
+    state = json.loads(body)
+    assert status == 200
+    assert state["endpoint"].endswith("/v1")
+    assert Path(state["sensors"]).is_dir()
+    assert set(state["tiers"]) == {"edge", "router"}
+    edge = state["tiers"]["edge"]
+    assert edge["state"] == "ready"
+    os.kill(edge["pid"], 0)
+    assert (await _control(run, "POST", "/tiers/cloud/kill"))[0] == 404
+    assert (await _control(run, "GET", "/nothing"))[0] == 404
+
+
+async def test_a_killed_tier_stays_down_until_it_is_started(start: Start) -> None:
+    run = start()
+    run.tell("edge", "stray")
+    await run.until_ready()
+    assert (await _control(run, "POST", "/tiers/edge/kill"))[0] == 204
+    await run.until(lambda: run.session.runners["edge"].state == "held")
+    assert len(run.processes()) == 1
+    assert run.session.runners["edge"].restarts == 0
+    assert (await _control(run, "POST", "/tiers/edge/start"))[0] == 204
+    await run.until(lambda: run.session.runners["edge"].state == "ready")
+    assert len(run.processes()) == 3
+    _signal()
+    assert await run.task == 0
+
+
+async def test_a_held_tier_does_not_hold_the_end_back(start: Start) -> None:
+    run = start()
+    await run.until_ready()
+    await _control(run, "POST", "/tiers/edge/kill")
+    _signal()
+    assert await run.task == 0
+    assert run.processes() == []
