@@ -12,6 +12,8 @@ from router.policy.scoring import predict
 from shared.fleet import BackendSnapshot, BackendState, FleetSnapshot, ServedModel, Zone
 from shared.privacy import Action
 
+_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
+
 
 def decide(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, now_ms: int) -> Decision:
     """The decision for one request at `now_ms` of the router's monotonic clock.
@@ -24,14 +26,17 @@ def decide(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, now_ms: i
     forbidden = permission_rejections(by_privacy, by_route, zones.zones_of_mode(policy.mode))
     need = need_of(facts.request, policy)
     bar = ordering.bar_of(policy, fleet.incumbent, now_ms)
+    largest: int | None = None
     rejected: list[Rejected] = []
     ordered: list[tuple[ordering.Rank, Candidate]] = []
     for backend in fleet.backends:
         served = backend.model(need.model)
         load = load_of(backend)
-        reason = forbidden[backend.zone] or ability_rejection(
-            backend, served, need, load, policy.stale_after_ms, now_ms
-        )
+        reason = forbidden[backend.zone]
+        if reason is None:
+            if served is not None and served.context_tokens is not None and served.context_tokens > (largest or 0):
+                largest = served.context_tokens
+            reason = ability_rejection(backend, served, need, load, policy.stale_after_ms, now_ms)
         if reason is not None:
             rejected.append(Rejected(backend.backend_id, backend.zone, reason))
         elif served is not None:
@@ -39,7 +44,6 @@ def decide(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, now_ms: i
     ordered.sort(key=_rank_of)
     rejected.sort(key=_id_of)
     allowed = by_privacy & by_route
-    largest = _largest_context(fleet, forbidden, need)
     if ordered:
         why = ordering.reason_for_first(
             ordered, restricted=by_privacy != zones.ANYWHERE, route=facts.route, bar=bar
@@ -87,18 +91,6 @@ def _id_of(rejected: Rejected) -> str:
     return rejected.backend_id
 
 
-def _largest_context(fleet: FleetSnapshot, forbidden: Mapping[Zone, Rejection | None], need: Need) -> int | None:
-    """The largest context that a permitted backend declares for the model; None where none declares one."""
-    largest = None
-    for backend in fleet.backends:
-        served = backend.model(need.model)
-        if served is None or served.context_tokens is None or forbidden[backend.zone] is not None:
-            continue
-        if largest is None or served.context_tokens > largest:
-            largest = served.context_tokens
-    return largest
-
-
 def _reason_for_none(
     fleet: FleetSnapshot,
     rejected: list[Rejected],
@@ -134,7 +126,10 @@ def _known_to_none(fleet: FleetSnapshot, need: Need) -> bool:
 
 
 def _retry_after_s(fleet: FleetSnapshot, rejected: list[Rejected], now_ms: int) -> int:
-    """Whole seconds until the first cooling backend may be asked again; 1 where none is cooling."""
-    cooling = {r.backend_id for r in rejected if r.reason is Rejection.COOLING_DOWN}
-    waits = [b.cooling_until_ms - now_ms for b in fleet.backends if b.backend_id in cooling and b.cooling_until_ms]
-    return max(1, -(-min(waits) // 1000)) if waits and len(waits) == len(rejected) else 1
+    """Whole seconds until the first cooling backend may be asked again; 1 where another may be free sooner."""
+    permitted = [r for r in rejected if r.reason not in _NO_PERMISSION]
+    cooling = {r.backend_id for r in permitted if r.reason is Rejection.COOLING_DOWN}
+    if not cooling or len(cooling) < len(permitted):
+        return 1
+    until_ms = [b.cooling_until_ms for b in fleet.backends if b.backend_id in cooling]
+    return max(1, -(-(min(u for u in until_ms if u is not None) - now_ms) // 1000))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from router.policy.model import Candidate, Decision, Mode, Policy, Reason, Route, Slo
+from router.policy.model import Candidate, Mode, Policy, Reason, Route, Slo
 from router.policy.need import Need
 from router.policy.scoring import Prediction
 from shared.fleet import BackendSnapshot, BackendState, Incumbent, ServedModel, Zone
@@ -126,14 +126,3 @@ def _is_trial(ordered: list[tuple[Rank, Candidate]], bar: Bar) -> bool:
         c.predicted_ttft_ms is not None and (bar.preferred_tier is None or c.zone.tier == first.zone.tier)
         for _, c in ordered[1:]
     )
-
-
-def incumbent_after(previous: Incumbent | None, decision: Decision, now_ms: int) -> Incumbent | None:
-    """The tier in use after `decision`. Only a free choice between both tiers can change it: a personal request
-    that must stay on the edge says nothing about where public ones run best."""
-    if len({c.zone.tier for c in decision.candidates}) < 2 or decision.reason is Reason.TRIAL:
-        return previous
-    tier = decision.candidates[0].zone.tier
-    if previous is not None and previous.tier == tier:
-        return previous
-    return Incumbent(tier=tier, since_ms=now_ms)

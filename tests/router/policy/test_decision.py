@@ -197,6 +197,9 @@ def test_fo_03_retry_after_is_the_rest_of_the_shortest_pause(wait_ms: int, secon
     ]  # fmt: skip
     decision = decide(facts(), fleet(*cooling), policy(), NOW_MS)
     assert refusal(decision, facts()).retry_after_s == seconds
+    asked = facts(route=Route.CLOUD)
+    beside_an_edge = decide(asked, fleet(EDGE, *cooling), policy(), NOW_MS)
+    assert refusal(beside_an_edge, asked).retry_after_s == seconds
 
 
 def test_an_unknown_model_is_404_and_a_starting_fleet_is_503() -> None:
