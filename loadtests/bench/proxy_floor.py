@@ -8,6 +8,7 @@ What the router does on top (classify, decide, account) is reported as a ratio t
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import aiohttp
 import typer
@@ -49,7 +50,7 @@ def build(to: str) -> web.Application:
     return app
 
 
-def main(to: str, port: int = 0) -> None:
+def main(to: Annotated[str, typer.Option(help="Address of the backend.")], port: int = 0) -> None:
     """Serve on 127.0.0.1."""
     announce_and_serve(build(to.rstrip("/")), port)
 

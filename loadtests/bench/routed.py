@@ -1,0 +1,41 @@
+"""The whole router in front of one backend, as a process for benchmarks: everything on, files in a folder of its own.
+
+python -m loadtests.bench.routed --to http://127.0.0.1:9000
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import uvloop
+
+from router.app import build_router
+from router.settings import AuditSettings, CloudSettings, RouterSettings
+from shared import logs
+from shared.clock import SystemClock
+from shared.http.lifecycle import bind, serve
+
+
+async def _serve(settings: RouterSettings) -> None:
+    listener = bind("127.0.0.1", 0, setting="port")
+    router = await build_router(settings, SystemClock())
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
+    await serve(router.application, listener, router.lifecycle, component="router", drain_limit_s=0)
+
+
+def main(to: Annotated[str, typer.Option(help="Address of the backend.")]) -> None:
+    """Serve on 127.0.0.1 until a signal."""
+    logs.configure(level="warning")
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        audit = AuditSettings(dir=Path(folder) / "audit", key_file=Path(folder) / "key")
+        settings = RouterSettings(clouds=(CloudSettings(id="instant", url=to),), audit=audit)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings))
+
+
+if __name__ == "__main__":
+    typer.run(main)
