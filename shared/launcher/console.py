@@ -143,9 +143,15 @@ def short(line: bytes) -> str | None:
             event = None
         if isinstance(event, dict) and "event" in event:
             level = "" if event.get("level") in (None, "info") else f"{event['level']}: "
-            return f"{level}{event['event']}{_fields({k: v for k, v in event.items() if k not in _HIDDEN_FIELDS})}"
-    plain = "".join(char if char.isprintable() else " " for char in text)
+            shown = {name: value for name, value in event.items() if name not in _HIDDEN_FIELDS}
+            return _printable(f"{level}{event['event']}{_fields(shown)}")
+    plain = _printable(text)
     return plain if plain.startswith("error:") or " ERROR " in plain or "Traceback" in plain else None
+
+
+def _printable(text: str) -> str:
+    """`text` without what a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _fields(fields: dict[str, Any]) -> str:

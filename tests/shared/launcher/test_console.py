@@ -59,7 +59,7 @@ def test_json_is_one_object_a_line() -> None:
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
-        (b'{"event": "listening", "level": "info", "port": 8081, "timestamp": "x", "component": "y"}', "listening port=8081"),
+        (b'{"event": "listening", "level": "info", "port": 1, "timestamp": "x", "component": "y"}', "listening port=1"),
         (b'{"event": "lost", "level": "warning"}', "warning: lost"),
         (b'{"event": "x", "level": "info", "note": null}', "x"),
         (b"error: Port taken", "error: Port taken"),

@@ -13,8 +13,9 @@ from shared.settings import load
 
 
 @pytest.mark.parametrize(
-    ("text", "tiers"), [("edge", ("edge",)), ("edge,cloud", ("edge", "cloud")), (" cloud , edge,cloud ", ("cloud", "edge"))]
-)  # fmt: skip
+    ("text", "tiers"),
+    [("edge", ("edge",)), ("edge,cloud", ("edge", "cloud")), (" cloud , edge,cloud ", ("cloud", "edge"))],
+)
 def test_tiers_by_command_line_and_environment(
     monkeypatch: pytest.MonkeyPatch, text: str, tiers: tuple[str, ...]
 ) -> None:
