@@ -120,7 +120,9 @@ class TimeoutSettings(_Section):
     connect_s: float = Field(2, gt=0, description="Until the connection stands.")
     first_token_s: float = Field(30, gt=0, description="From sending the request to the first content.")
     idle_s: float = Field(15, gt=0, description="Between two events of a stream.")
-    answer_s: float = Field(300, gt=0, description="Until the whole answer, for requests that are not streamed.")
+    answer_s: float = Field(
+        600, ge=0, description="Until the whole answer, for requests that are not streamed; 0: no limit."
+    )
 
 
 class RetrySettings(_Section):

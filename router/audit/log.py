@@ -15,6 +15,8 @@ from shared.privacy import PrivacyClass
 
 _BATCH_RECORDS = 512
 _RETRY_S = 1.0
+_GATHER_S = 0.05
+"""How long the first record of a batch waits for others: one write to the disk serves all of them."""
 
 
 class Storage(Protocol):
@@ -70,6 +72,7 @@ class AuditLog:
         while True:
             await self._arrived.wait()
             self._arrived.clear()
+            await self._clock.sleep(_GATHER_S)
             while self._queue:
                 if not await self._write():
                     await self._clock.sleep(_RETRY_S)

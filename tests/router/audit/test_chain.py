@@ -105,18 +105,18 @@ async def test_a_failing_storage_closes_for_all_but_public(tmp_path: Path) -> No
     log = AuditLog(storage, KEY, clock, queue_records=5, on_loss=lambda: lost.append(1))
     loop = asyncio.create_task(log.run())
     try:
+        await asyncio.sleep(0)
         log.record({"n": 0})
-        await _until(lambda: len(storage.kept) == 1)
+        await _advance(clock, lambda: len(storage.kept) == 1)
         assert all(log.can_record(each) for each in PrivacyClass)
         storage.failing = True
         for n in range(1, 9):
             log.record({"n": n})
-        await _until(lambda: log.failing)
+        await _advance(clock, lambda: log.failing)
         assert len(lost) == 3, "the buffer is bounded, and what it cannot hold is counted"
         assert [each for each in PrivacyClass if log.can_record(each)] == [PrivacyClass.PUBLIC]
         storage.failing = False
-        await clock.advance(1.0)
-        await _until(lambda: not log.failing)
+        await _advance(clock, lambda: not log.failing)
         assert [r["n"] for r in storage.kept] == [0, 1, 2, 3, 4, 5]
         assert log.can_record(PrivacyClass.SECRET)
     finally:
@@ -139,7 +139,9 @@ def test_a_write_that_fails_leaves_the_chain_whole(tmp_path: Path, monkeypatch: 
     assert [orjson.loads(x)["n"] for x in files_of(tmp_path)[0].read_bytes().splitlines()] == [0, 1, 2]
 
 
-async def _until(condition: Callable[[], bool]) -> None:
+async def _advance(clock: ManualClock, condition: Callable[[], bool]) -> None:
+    """Turn the clock until `condition` holds; the writing thread needs real moments in between."""
     async with asyncio.timeout(5):
         while not condition():
+            await clock.advance(0.1)
             await asyncio.sleep(0.005)
