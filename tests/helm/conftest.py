@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helm.manifests import CI_VALUES, Helm, Rendered
-from tests.helm.tools import HELM3, HELM4, Tools, ToolsUnavailable, Wheel, provide
+from tests.helm.tools import HADOLINT, HELM3, HELM4, ToolsUnavailable, Wheel, provide
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.helm)
 
 
-def _provided(wheel: Wheel) -> Tools:
+def _provided(wheel: Wheel) -> Path:
     try:
         return provide(wheel)
     except ToolsUnavailable as error:
@@ -28,12 +28,17 @@ def _provided(wheel: Wheel) -> Tools:
 
 @pytest.fixture(scope="session")
 def helm4(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(_provided(HELM4).helm, tmp_path_factory.mktemp("helm4"))
+    return Helm(_provided(HELM4) / "helm", tmp_path_factory.mktemp("helm4"))
 
 
 @pytest.fixture(scope="session")
 def helm3(tmp_path_factory: pytest.TempPathFactory) -> Helm:
-    return Helm(_provided(HELM3).helm, tmp_path_factory.mktemp("helm3"))
+    return Helm(_provided(HELM3) / "helm", tmp_path_factory.mktemp("helm3"))
+
+
+@pytest.fixture(scope="session")
+def hadolint() -> Path:
+    return _provided(HADOLINT) / "hadolint"
 
 
 @pytest.fixture(scope="session", params=["helm4", "helm3"])

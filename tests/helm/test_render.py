@@ -15,6 +15,9 @@ by_name = pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.nam
 def test_the_binaries_are_the_pinned_releases(helm3: Helm, helm4: Helm) -> None:
     assert helm3.run("version", "--short").startswith("v3.17.")
     assert helm4.run("version", "--short").startswith("v4.")
+    for helm in (helm3, helm4):
+        kubectl = Helm(helm.binary.with_name("kubectl"), helm.home)
+        assert "clientVersion" in yaml.safe_load(kubectl.run("version", "--client", "--output=yaml"))
 
 
 @by_name

@@ -1,0 +1,38 @@
+# The policy router. Build from the top of the repository:
+#   docker build -f docker/router.Dockerfile -t isthmus-router:0.1.0 .
+# Give PYTHON_IMAGE by digest for a build that can be repeated.
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+
+FROM ${PYTHON_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
+WORKDIR /src
+COPY requirements/edge-router.txt requirements/
+COPY pyproject.toml README.md LICENSE ./
+COPY shared shared
+COPY edge edge
+COPY router router
+COPY cloud cloud
+COPY loadtests loadtests
+# The list pins versions; only what the router needs of it is installed.
+RUN pip install --ignore-installed --prefix=/install --constraint requirements/edge-router.txt '.[router]' \
+ && mkdir -p /install/share/isthmus \
+ && pip inspect --path "$(echo /install/lib/python3.*/site-packages)" \
+    > /install/share/isthmus/packages.json
+
+FROM ${PYTHON_IMAGE}
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="isthmus-router" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      isthmus.dev/packages="/usr/local/share/isthmus/packages.json"
+COPY --from=build /install /usr/local
+RUN groupadd --gid 10001 isthmus \
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/isthmus --create-home --shell /usr/sbin/nologin isthmus
+ENV ISTHMUS_HOME=/var/lib/isthmus PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 10001:10001
+WORKDIR /var/lib/isthmus
+EXPOSE 8080
+ENTRYPOINT ["isthmus"]
+CMD ["router", "serve"]
