@@ -83,6 +83,7 @@ class Agent:
         self._clock = clock
         self._log = logs.get("edge")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving = False
         registry = new_registry()
         metrics = EdgeMetrics(registry)
         self.lifecycle = Lifecycle()
@@ -129,6 +130,7 @@ class Agent:
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
         finally:
+            self._leaving = True
             if self.heartbeat is not None:
                 await self.heartbeat.farewell()
             await self._engine.stop()
@@ -139,7 +141,7 @@ class Agent:
         return Load(
             engine=self._engine.status,
             facts=self.served.facts,
-            draining=self.lifecycle.draining,
+            draining=self.lifecycle.draining or self._leaving,
             level=self.thermal.level,
             measures=self.thermal.measures,
             temperature_c=self.thermal.temperature_c,

@@ -1,0 +1,171 @@
+"""Slots and the line before them: order, limits, leaving at any moment, heat."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+
+from edge.service.admission import Admission
+from shared.errors import Draining, QueueFull
+from shared.testing.clock import ManualClock
+from tests.edge.service.harness import until
+
+
+def _admission(slots: int = 1, queue_limit: int = 4) -> Admission:
+    return Admission(slots=slots, queue_limit=queue_limit, clock=ManualClock())
+
+
+@contextlib.asynccontextmanager
+async def _holding(admission: Admission, need: int = 1) -> AsyncIterator[asyncio.Task[None]]:
+    """A task that holds slots, or stands in the line for them, until the block ends."""
+
+    async def hold() -> None:
+        async with admission.slot(need):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_line_is_first_in_first_out() -> None:
+    admission, order = _admission(queue_limit=10), []
+
+    async def ask(number: int) -> None:
+        async with admission.slot():
+            order.append(number)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(ask(number) for number in range(10)))
+    assert order == list(range(10))
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
+async def test_beyond_the_queue_the_estimate_says_when_to_come_back() -> None:
+    """EC-01: 503 with position and estimate, from how long slots were held."""
+    clock = ManualClock()
+    admission = Admission(slots=1, queue_limit=2, clock=clock)
+    async with admission.slot():
+        await clock.advance(10)
+    async with _holding(admission), _holding(admission), _holding(admission):
+        with pytest.raises(QueueFull) as caught:
+            async with admission.slot():
+                pass
+        assert caught.value.retry_after_s == 30  # ten seconds each, two wait and one more comes
+        assert "2 requests wait" in caught.value.message
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
+async def test_a_request_for_several_slots_is_not_overtaken() -> None:
+    admission, order = _admission(slots=2, queue_limit=10), []
+
+    async def ask(name: str, need: int) -> None:
+        async with admission.slot(need):
+            order.append(name)
+
+    async with _holding(admission):
+        asks = [asyncio.create_task(ask("wide", 2)), asyncio.create_task(ask("narrow", 1))]
+        await until(lambda: admission.queued == 2)
+        assert order == []
+    await asyncio.gather(*asks)
+    assert order == ["wide", "narrow"]
+
+
+async def test_leaving_the_line_lets_the_next_one_through() -> None:
+    admission = _admission(slots=2)
+    async with _holding(admission), _holding(admission, 2) as wide:
+        narrow = asyncio.create_task(_enter_once(admission))
+        await until(lambda: admission.queued == 2)
+        wide.cancel()
+        await narrow
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
+async def _enter_once(admission: Admission) -> None:
+    async with admission.slot():
+        pass
+
+
+async def test_a_turn_that_comes_with_the_cancellation_is_given_back() -> None:
+    """RY-01: the slot is handed over in the same moment as its receiver leaves."""
+    admission = _admission()
+    async with admission.slot():
+        waiter = asyncio.create_task(_enter_once(admission))
+        await until(lambda: admission.queued == 1)
+    # The slot has just been handed over; the waiter has not run since.
+    assert (admission.busy, admission.queued) == (1, 0)
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
+async def test_heat_takes_slots_away_and_gives_them_back() -> None:
+    admission = _admission(slots=3)
+    admission.restrict(1)
+    async with _holding(admission), _holding(admission):
+        assert (admission.limit, admission.busy, admission.queued) == (1, 1, 1)
+        admission.restrict(None)
+        await until(lambda: admission.queued == 0)
+        assert admission.busy == 2
+    assert admission.busy == 0
+
+
+async def test_a_wide_request_still_runs_while_only_one_slot_is_allowed() -> None:
+    admission = _admission(slots=3)
+    admission.restrict(1)
+    async with asyncio.timeout(5), admission.slot(3):
+        assert not admission.can_admit(1)
+    assert admission.busy == 0
+
+
+async def test_closing_turns_away_who_waits_and_who_comes() -> None:
+    admission = _admission()
+    async with _holding(admission):
+        waiting = asyncio.create_task(_enter_once(admission))
+        await until(lambda: admission.queued == 1)
+        admission.close(lambda: Draining("going"))
+        with pytest.raises(Draining):
+            await waiting
+        with pytest.raises(Draining):
+            await _enter_once(admission)
+        assert admission.busy == 1  # what runs goes on
+        admission.open()
+    await _enter_once(admission)
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_nothing_stays_counted_whatever_happens(seed: int) -> None:
+    """RY-01: any mix of widths, failures, cancellations and changes of the limit ends at zero."""
+    draw = random.Random(seed)
+    admission = _admission(slots=3, queue_limit=50)
+
+    async def ask() -> None:
+        with contextlib.suppress(RuntimeError, Draining):
+            async with admission.slot(draw.randint(1, 3)):
+                assert admission.busy <= 3
+                for _ in range(draw.randint(0, 4)):
+                    await asyncio.sleep(0)
+                if draw.random() < 0.3:
+                    raise RuntimeError
+
+    tasks = [asyncio.create_task(ask()) for _ in range(50)]
+    for task in tasks:
+        await asyncio.sleep(0)
+        if draw.random() < 0.4:
+            task.cancel()
+        if draw.random() < 0.2:
+            admission.restrict(draw.choice([None, 1, 2]))
+    admission.restrict(None)
+    async with asyncio.timeout(10):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert (admission.busy, admission.queued) == (0, 0)
+    assert admission.can_admit(3)
