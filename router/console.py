@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 import orjson
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -63,7 +64,7 @@ def show_explanation(answer: dict[str, Any], *, as_json: bool) -> None:
     console.print(f"[bold]class[/] {decision['class']}  [bold]found[/] {kinds}  [bold]reason[/] {decision['reason']}")
     for line in answer["words"]:
         console.print(f"  {line}", markup=False, highlight=False)
-    table = Table("backend", "zone", "verdict", "first token", "per token")
+    table = _table("backend", "zone", "verdict", "first token", "per token")
     for n, each in enumerate(decision["candidates"], start=1):
         verdict = "chosen" if n == 1 else f"candidate {n}"
         ttft, tpot = _ms(each["predicted_ttft_ms"]), _ms(each["predicted_tpot_ms"])
@@ -81,24 +82,14 @@ def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         _print_json(answer)
         return
-    table = Table(
-        "backend", "zone", "state", "age", "models", "level", "slots", "queued", "breaker", "in flight", "ttft"
-    )
+    table = _table("backend", "zone", "state", "heat", "busy", "ttft", "models")
     for each in answer["backends"]:
-        slots = f"{_or_dash(each['slots_busy'])}/{_or_dash(each['slots_total'])}"
-        table.add_row(
-            each["backend_id"],
-            each["zone"],
-            each["state"],
-            _ms(each["age_ms"]),
-            ", ".join(model["model_id"] for model in each["models"]),
-            each["level"],
-            slots,
-            _or_dash(each["queued"]),
-            each["breaker"],
-            str(each["in_flight"]),
-            _ms(each["ttft_ms"]),
-        )
+        state = each["state"] if each["breaker"] == "closed" else f"{each['state']}, breaker {each['breaker']}"
+        busy = f"{_or_dash(each['slots_busy'])}/{_or_dash(each['slots_total'])}"
+        if each["queued"]:
+            busy += f" +{each['queued']}"
+        models = ", ".join(model["model_id"] for model in each["models"])
+        table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, _ms(each["ttft_ms"]), models)
     Console().print(table if answer["backends"] else "No backend is known.")
 
 
@@ -108,12 +99,11 @@ def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:
         for record in records:
             _print_json(record)
         return
-    table = Table("seq", "decision", "class", "reason", "tier", "outcome", "status", "ttft", "total")
+    table = _table("seq", "class", "reason", "tier", "outcome", "status", "ttft", "total", "decision")
     for each in records:
         attempts = each["attempts"]
         table.add_row(
             str(each["seq"]),
-            each["decision_id"],
             _or_dash(each["class"]),
             _or_dash((each["decision"] or {}).get("reason")),
             attempts[-1]["tier"] if attempts else "-",
@@ -121,6 +111,7 @@ def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:
             _or_dash(each["status"]),
             _ms(each["ttft_ms"]),
             _ms(each["total_ms"]),
+            each["decision_id"],
         )
     Console().print(table if records else "The log is empty.")
 
@@ -133,6 +124,15 @@ def show_verification(result: Verification, *, as_json: bool) -> None:
         Console().print(f"{result.records} records in {result.files} files: unbroken.")
     else:
         Console().print(f"Broken after record {result.records}: {result.fault}.", markup=False)
+
+
+def _table(*columns: str) -> Table:
+    """A table that stays readable in 80 columns: names are never cut, the last column folds."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns[:-1]:
+        table.add_column(name, no_wrap=True)
+    table.add_column(columns[-1], overflow="fold")
+    return table
 
 
 def _header(given: str) -> tuple[str, str]:
