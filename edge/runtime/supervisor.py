@@ -87,6 +87,7 @@ class SupervisedEngine:
         if self._task is not None:
             return
         folder = _socket_folder(self._run_dir)
+        self._first_outcome.clear()
         self._set(EngineState.STARTING)
         self._task = asyncio.create_task(self._supervise(folder))
         await self._first_outcome.wait()
@@ -102,18 +103,20 @@ class SupervisedEngine:
 
     async def _supervise(self, folder: Path) -> None:
         """Run processes one after another until one fails for good. Cancelled by `stop`."""
-        while await self._run_once(folder):
-            wait_s = wait_before_restart_s(self._history, self._policy, fraction=self._fraction())
-            if wait_s is None:
-                break
-            _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
-            self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
+        try:
+            while await self._run_once(folder):
+                wait_s = wait_before_restart_s(self._history, self._policy, fraction=self._fraction())
+                if wait_s is None:
+                    break
+                _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
+                self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
+                self._first_outcome.set()
+                await self._clock.sleep(wait_s)
+                self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
+            _log.error("engine_failed", reason=self._status.reason)
+            self._set(EngineState.FAILED, pid=None, retry_after_s=_FAILED_RETRY_S)
+        finally:
             self._first_outcome.set()
-            await self._clock.sleep(wait_s)
-            self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
-        _log.error("engine_failed", reason=self._status.reason)
-        self._set(EngineState.FAILED, pid=None, retry_after_s=_FAILED_RETRY_S)
-        self._first_outcome.set()
 
     async def _run_once(self, folder: Path) -> bool:
         """One process from start to end; False when another one would end the same way."""

@@ -19,9 +19,11 @@ import aiohttp
 import psutil
 import pytest
 
+from edge.devices.probe import probe
+from edge.memory.kv import KvType
 from edge.packages.library import Library
 from edge.packages.package import Package
-from edge.runtime.plan import StaticPlan
+from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
 from edge.runtime.port import EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from shared.errors import NotReady
@@ -62,9 +64,12 @@ async def test_ready_means_that_it_answers(make_engine: MakeEngine, session: Ses
         async with http.get("/slots") as response:
             assert [slot["n_ctx"] for slot in await response.json()] == [1024, 1024]
     await engine.stop()
+    await engine.stop()
     assert engine.status.state is EngineState.STOPPED
     with pytest.raises(NotReady):
         engine.connection()
+    await engine.start()
+    assert engine.status.state is EngineState.READY
 
 
 async def test_the_socket_is_private_and_needs_the_secret(
@@ -113,10 +118,10 @@ async def test_the_memory_that_was_planned_is_not_exceeded(
     await engine.start()
     pid = engine.status.pid
     assert pid is not None
-    body = {"prompt": "one two three four five six seven eight nine ten " * 40, "n_predict": 2}
+    body = {"prompt": "one two three four five six seven eight nine ten " * 20, "n_predict": 2}
     async with session(engine.connection()) as http, http.post("/completion", json=body) as response:
         assert response.status == 200
-        assert (await response.json())["tokens_evaluated"] > 400
+        assert (await response.json())["tokens_evaluated"] > 190
     memory = psutil.Process(pid).memory_full_info()
     assert memory.rss - memory.shared < plan.capacity.kv_bytes + plan.capacity.overhead_bytes
 
@@ -126,7 +131,7 @@ async def test_kill_9_in_the_middle_of_a_stream_leads_to_a_restart(
 ) -> None:
     engine = make_engine()
     await engine.start()
-    for restarts in (1, 2, 3):
+    for restarts in (1, 2):
         pid = engine.status.pid
         assert pid is not None
         async with session(engine.connection()) as http, http.post("/v1/chat/completions", json=LONG) as stream:
@@ -246,7 +251,7 @@ async def test_stop_during_the_start_leaves_no_process(make_engine: MakeEngine, 
     before = {child.pid for child in own.children()}
     await until(lambda: bool({child.pid for child in own.children()} - before) or starting.done())
     await engine.stop()
-    starting.cancel()
+    await asyncio.wait_for(starting, 10)  # whoever waits for the start is told
     assert engine.status.state is EngineState.STOPPED
     assert {child.pid for child in own.children()} <= before
 
@@ -334,3 +339,20 @@ def _ended(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.mark.parametrize("kv_type", [KvType.Q8_0, KvType.Q4_0])
+async def test_a_quantised_cache_is_what_the_engine_runs_with(
+    make_engine: MakeEngine, session: Session, installed_model: Package, kv_type: KvType
+) -> None:
+    request = PlanRequest(context_tokens=8192, threads=1, threads_batch=1, kv_type=kv_type)
+    quantised = plan_engine(installed_model, probe(), request)
+    planned_bytes = quantised.capacity.kv_bytes + quantised.capacity.overhead_bytes
+    assert planned_bytes < 23040 * 8192  # with 16 bits the cache alone would take more
+    engine = make_engine(quantised)
+    await engine.start()
+    async with session(engine.connection()) as http:
+        assert await answer(http)
+    assert engine.status.pid is not None
+    memory = psutil.Process(engine.status.pid).memory_full_info()
+    assert memory.rss - memory.shared < planned_bytes
