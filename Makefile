@@ -40,7 +40,7 @@ check: ## Format, lint, types, import contracts, layout
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -q tests/architecture -m "not slow"
+	$(BIN)/python -m pytest -q tests/architecture/test_style.py tests/architecture/test_contracts.py
 
 test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole suite against the built wheel
 	@$(INSTALL) edge-router cloud-cpu dev

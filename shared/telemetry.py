@@ -88,6 +88,10 @@ class RouterMetrics(HttpMetrics):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry, "router")
+        self._declare_decisions(registry)
+        self._declare_fleet(registry)
+
+    def _declare_decisions(self, registry: CollectorRegistry) -> None:
         self.decisions = Counter(
             "isthmus_router_decisions_total",
             "Decisions by class, tier chosen and reason.",
@@ -129,6 +133,8 @@ class RouterMetrics(HttpMetrics):
             buckets=_SECONDS,
             registry=registry,
         )
+
+    def _declare_fleet(self, registry: CollectorRegistry) -> None:
         self.backends = Gauge(
             "isthmus_router_backends",
             "Known backends by zone and state.",

@@ -80,5 +80,7 @@ def test_an_import_that_a_contract_forbids_is_found(tmp_path: Path, module: str,
         file.write(f"\n{line}\n")
     result = _lint(tmp_path)
     assert result.returncode != 0
-    (verdict,) = [text for text in result.stdout.splitlines() if text.startswith(broken)]
-    assert verdict.rstrip().endswith("BROKEN")
+    # Rich wraps and repeats names, so the verdict is read from the text without its line breaks.
+    text = " ".join(result.stdout.split())
+    verdict = text[text.index(broken) :]
+    assert 0 < verdict.find("BROKEN") < (verdict.find("KEPT") % len(verdict))
