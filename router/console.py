@@ -99,19 +99,18 @@ def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:
         for record in records:
             _print_json(record)
         return
-    table = _table("seq", "class", "reason", "tier", "outcome", "status", "ttft", "total", "decision")
+    table = _table("seq", "class", "tier", "outcome", "status", "ttft", "total", "reason")
     for each in records:
         attempts = each["attempts"]
         table.add_row(
             str(each["seq"]),
             _or_dash(each["class"]),
-            _or_dash((each["decision"] or {}).get("reason")),
             attempts[-1]["tier"] if attempts else "-",
             each["outcome"],
             _or_dash(each["status"]),
             _ms(each["ttft_ms"]),
             _ms(each["total_ms"]),
-            each["decision_id"],
+            _or_dash((each["decision"] or {}).get("reason")),
         )
     Console().print(table if records else "The log is empty.")
 
