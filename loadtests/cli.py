@@ -67,7 +67,8 @@ def show(summary: dict[str, Any], console: Console) -> None:
         table.add_row(title, *(_cell(row.get(point), point) for point in _POINTS))
     console.print(table)
     console.print(
-        f"{summary['succeeded']} good, {summary['failed']} failed in {summary['duration_s']:.1f} s: "
+        f"{summary['succeeded']} good, {summary['failed']} failed, {summary['unfinished']} cut off by the end "
+        f"in {summary['duration_s']:.1f} s: "
         f"{summary['requests_per_s']:.2f} answers/s, {summary['output_tokens_per_s']:.1f} tokens/s"
     )
     for title, counts in (("tiers", summary["tiers"]), ("failures", summary["failures"])):

@@ -21,8 +21,13 @@ class Ledger:
         self._good: dict[str, array[float]] = {measure: array("d") for measure in MEASURES}
         self._failures: Counter[str] = Counter()
         self._tiers: Counter[str] = Counter()
+        self._begun = 0
         self._succeeded = 0
         self._output_tokens = 0
+
+    def begin(self) -> None:
+        """Count a request that was sent; one that is never added was cut off by the end of the run."""
+        self._begun += 1
 
     def add(self, outcome: Outcome) -> None:
         """Count one request: its times if it was good, its failure if not."""
@@ -42,6 +47,7 @@ class Ledger:
             "good": {measure: list(values) for measure, values in self._good.items()},
             "failures": dict(self._failures),
             "tiers": dict(self._tiers),
+            "begun": self._begun,
             "succeeded": self._succeeded,
             "output_tokens": self._output_tokens,
         }
@@ -54,6 +60,7 @@ class Ledger:
             self._good[measure].extend(values)
         self._failures.update(data["failures"])
         self._tiers.update(data["tiers"])
+        self._begun += data["begun"]
         self._succeeded += data["succeeded"]
         self._output_tokens += data["output_tokens"]
 
@@ -63,6 +70,7 @@ class Ledger:
         return {
             "duration_s": round(duration_s, 3),
             "requests": self._succeeded + failed,
+            "unfinished": max(0, self._begun - self._succeeded - failed),
             "succeeded": self._succeeded,
             "failed": failed,
             "failures": dict(sorted(self._failures.items())),

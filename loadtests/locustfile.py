@@ -41,9 +41,10 @@ class Run:
         self.settings = load(LoadtestSettings, "loadtest")
         self.ledger = Ledger()
         self.numbers = itertools.count()
-        self._started_s = time.monotonic()
+        self._started_s = self._stopped_s = time.monotonic()
         events.test_start.add_listener(self._start)
-        events.quitting.add_listener(self._write)
+        events.test_stop.add_listener(self._stop)
+        events.quit.add_listener(self._write)  # not quitting: workers send their last figures after that
         events.report_to_master.add_listener(self._report)
         events.worker_report.add_listener(self._collect)
 
@@ -67,9 +68,12 @@ class Run:
     def _start(self, **_: Any) -> None:
         self._started_s = time.monotonic()
 
-    def _write(self, environment: Any, **_: Any) -> None:
-        if self.settings.report is not None and not isinstance(environment.runner, WorkerRunner):
-            summary = self.ledger.summary(time.monotonic() - self._started_s)
+    def _stop(self, **_: Any) -> None:
+        self._stopped_s = time.monotonic()
+
+    def _write(self, **_: Any) -> None:
+        if self.settings.report is not None and not isinstance(self.environment.runner, WorkerRunner):
+            summary = self.ledger.summary(self._stopped_s - self._started_s)
             self.settings.report.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
 
     def _report(self, data: dict[str, Any], **_: Any) -> None:
@@ -102,6 +106,7 @@ class StreamingUser(User):  # type: ignore[misc]
     def chat(self) -> None:
         settings = self.run.settings
         body = prompts.load_body(next(self.run.numbers), model=settings.model, max_tokens=settings.max_tokens)
+        self.run.ledger.begin()
         outcome = send(self.pool, self.url, body, self.headers, self.limits)
         self.failed = outcome.failure is not None
         self.run.record(outcome)

@@ -33,6 +33,16 @@ def test_failed_answers_are_in_no_percentile() -> None:
     assert summary["output_tokens_per_s"] == 1.2
 
 
+def test_what_the_end_of_the_run_cut_off_is_neither_good_nor_failed() -> None:
+    worker, master = Ledger(), Ledger()
+    for _ in range(3):
+        worker.begin()
+    worker.add(good(10))
+    master.merge(worker.take())
+    assert master.summary(1)["unfinished"] == 2
+    assert master.summary(1)["requests"] == 1
+
+
 def test_an_empty_run_has_a_report() -> None:
     summary = Ledger().summary(0)
     assert summary["ttft_ms"] == {"count": 0}

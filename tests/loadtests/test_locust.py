@@ -134,4 +134,6 @@ async def test_workers_of_a_distributed_run_report_to_one_file(tmp_path: Path) -
         result = await locust(upstream, tmp_path, run_s=4, users=4, processes=2, think_s=0.1)
         answered = len(upstream.exchanges)
     assert result["report"]["failed"] == 0
-    assert result["report"]["succeeded"] == answered == result["locust"]["total"]["num_requests"]
+    # A worker's last figures may miss the master on a busy machine, then they are in neither of the two.
+    assert result["report"]["succeeded"] == result["locust"]["total"]["num_requests"]
+    assert 0 < result["report"]["succeeded"] <= answered
