@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes edge-router.txt and dev.txt again from the extras of pyproject.toml, each the whole closure, pinned.
+#
+#   requirements/lock.sh
+#
+# cloud-cpu.txt is kept by hand: its closure is chosen, not resolved (docs/adr/0003). Versions that it pins are
+# constraints here, so that all lists fit into one environment.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+grep -v '^#' requirements/cloud-cpu.txt >"$work/constraints.txt"
+
+lock() { # lock FILE EXTRAS TITLE
+    "${PYTHON:-python3.11}" -m venv --clear "$work/venv"
+    "$work/venv/bin/pip" install --quiet --constraint "$work/constraints.txt" ".[$2]"
+    {
+        printf '# %s\n# Made by requirements/lock.sh; every list agrees with the others line by line.\n' "$3"
+        "$work/venv/bin/pip" freeze | grep -v '^isthmus'
+    } >"$work/list"
+    mv "$work/list" "requirements/$1"
+}
+
+lock edge-router.txt edge,router,loadtest "Edge agent, router and load tests: the whole closure of isthmus[edge,router,loadtest]."
+lock dev.txt edge,router,loadtest,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
