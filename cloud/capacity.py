@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
-from cloud.options import INGRESS_NAME, deployment_name
+from cloud.options import INGRESS_NAME, ROUTING_CPUS, deployment_name
 from cloud.render import APP_NAME
 from cloud.settings import OpsArgs, OpsModel
 from shared.clock import Clock, SystemClock
@@ -121,6 +121,6 @@ def build(args: dict[str, Any]) -> Application:
         max_ongoing_requests=64,
         max_queued_requests=64,
         health_check_period_s=2,
-        ray_actor_options={"num_cpus": 0},
+        ray_actor_options={"num_cpus": ROUTING_CPUS},
     )
     return deployment.bind(parsed.models)

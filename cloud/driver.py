@@ -48,10 +48,10 @@ class Driver:
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
         began_s = time.monotonic()
+        self._listen()
         self._start_ray()
+        self._listen()  # Ray has put its own handler of SIGTERM in our place
         try:
             self._deploy()
             if self._wait_until_ready(began_s):
@@ -59,6 +59,10 @@ class Driver:
         finally:
             self._end()
         return 0
+
+    def _listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
 
     def _on_signal(self, *_: object) -> None:
         (self._hurry if self._stop.is_set() else self._stop).set()

@@ -10,7 +10,7 @@ from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.settings import SectionSettings
 
 PACKAGE_PREFIX = "package:"
-CPU_KV_CACHE_BYTES = 256 * 1024 * 1024
+CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
 MODEL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"
 ENGINE_SETTINGS = {
     "model": "source",
@@ -44,7 +44,7 @@ class AutoscalingSettings(_Section):
     upscale_delay_s: float = Field(5, ge=0, description="Load must stay high this long before replicas are added.")
     downscale_delay_s: float = Field(300, ge=0, description="Load must stay low this long before one is removed.")
     downscale_to_zero_delay_s: float = Field(600, ge=0, description="Idle time before the last replica is removed.")
-    look_back_period_s: float = Field(10, gt=0, description="Window over which load is averaged.")
+    look_back_period_s: float = Field(30, gt=10, description="Window over which load, told every 10 s, is averaged.")
 
     @model_validator(mode="after")
     def _limits_agree(self) -> AutoscalingSettings:
@@ -73,9 +73,13 @@ class ModelSettings(_Section):
     kv_cache_bytes: int | None = Field(
         default=None,
         ge=1024 * 1024,
-        description="KV cache of one replica; unset: 256 MiB on CPU, on GPU what the engine finds free.",
+        description="KV cache of one replica; unset: 512 MiB on CPU, on GPU what the engine finds free.",
     )
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = Field("bfloat16", description="Type of the weights.")
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] | None = Field(
+        default=None,
+        description="Type of the arithmetic; unset: float32 on CPU, where near ties between tokens then fall as on the "
+        "edge tier, else bfloat16.",
+    )
     enforce_eager: bool | None = Field(
         default=None, description="Skip graph compilation; unset: true on CPU, where it triples the start, else false."
     )

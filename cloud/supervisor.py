@@ -206,6 +206,8 @@ def driver_environment(record: Record, folder: Path) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Ray's default of 15 starves the engine as soon as anything else runs on the machine.
+        "RAY_worker_niceness": "0",
         "RAY_metrics_report_interval_ms": "1000",
         "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "1",
         "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "3",
