@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.policy.decision import decide
@@ -17,9 +17,13 @@ from shared.fleet import BackendSnapshot, FleetSnapshot, ThermalLevel, Zone
 from shared.privacy import Action, PrivacyClass, narrowest
 from tests.router.policy.builders import EDGE_ZONES, NOW_MS, backends, fleets, policies, requests
 
+_UNTIMED = settings(deadline=None, max_examples=80)
+"""A busy machine is no failure."""
+
 _HEAT = [ThermalLevel.NOMINAL, ThermalLevel.WARM, ThermalLevel.HOT, ThermalLevel.CRITICAL]
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies())
 def test_no_candidate_stands_outside_the_allowed_zones(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
@@ -37,6 +41,7 @@ def test_no_candidate_stands_outside_the_allowed_zones(
         assert decision.allowed_zones <= {Zone.CLOUD}
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies())
 def test_the_action_is_the_policys_and_unknown_is_never_better_than_any_class(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
@@ -49,6 +54,7 @@ def test_the_action_is_the_policys_and_unknown_is_never_better_than_any_class(
         assert decision.action is policy.action(facts.privacy_class)
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies())
 def test_every_backend_is_a_candidate_or_has_exactly_one_rejection(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
@@ -58,6 +64,7 @@ def test_every_backend_is_a_candidate_or_has_exactly_one_rejection(
     assert sorted(named) == sorted(b.backend_id for b in fleet.backends)
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies(), st.randoms(use_true_random=False))
 def test_the_order_of_the_fleet_changes_nothing(facts, fleet, policy, random) -> None:  # type: ignore[no-untyped-def]
     shuffled = list(fleet.backends)
@@ -66,6 +73,7 @@ def test_the_order_of_the_fleet_changes_nothing(facts, fleet, policy, random) ->
     assert again == decide(facts, fleet, policy, NOW_MS)
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies(), backends("new"))
 def test_one_more_backend_never_widens(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, newcomer: BackendSnapshot
@@ -77,6 +85,7 @@ def test_one_more_backend_never_widens(
     assert [r for r in after.rejected if r.backend_id != "new"] == list(before.rejected)
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies(), st.data())
 def test_more_heat_or_load_never_improves_a_place(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, data: st.DataObject
@@ -100,6 +109,7 @@ def test_more_heat_or_load_never_improves_a_place(
     assert place_after is None or (place_before is not None and place_after >= place_before)
 
 
+@_UNTIMED
 @given(requests(), fleets(), policies())
 def test_a_decision_without_candidates_has_a_typed_error_and_words_for_it(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
