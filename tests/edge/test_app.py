@@ -20,7 +20,7 @@ from edge.packages.package import Package
 from tests.edge.service.fakes import MODEL
 from tests.edge.service.harness import until
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 STORY = {"model": MODEL, "stream": True, "messages": [{"role": "user", "content": "Tell a long story."}]}
 
 
@@ -39,7 +39,7 @@ class _Process:
             return 0
 
     async def ended(self) -> int:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(100):
             return await self.process.wait()
 
     def story(self, max_tokens: int) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientResponse]:
@@ -56,7 +56,8 @@ async def agent(installed_model: Package, free_port: Callable[[], int], tmp_path
         "run_dir": str(tmp_path / "run"),
         "context_tokens": 1024,
         "threads": 1,
-        "drain_limit_s": 15,
+        "drain_limit_s": 90,
+        "keepalive_s": 0,
         "thermal": {"roots": []},
     }
     config.write_text(json.dumps({"edge": settings}))
@@ -84,7 +85,7 @@ async def test_sigterm_lets_the_stream_finish_and_refuses_the_rest(agent: _Proce
     """UP-01: not ready at once, the running stream ends with [DONE], exit code 0, no engine left behind."""
     children = psutil.Process(agent.process.pid).children(recursive=True)
     assert children
-    async with agent.story(60) as response:
+    async with agent.story(40) as response:
         received = await response.content.readany()
         agent.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(10):

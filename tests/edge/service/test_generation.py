@@ -480,6 +480,18 @@ async def test_nothing_of_a_failed_request_is_logged(running: Running, server: E
         logs.configure()
 
 
+async def test_calibration_gives_way_to_real_work(engine: FakeEngine) -> None:
+    """A measurement that runs when a client comes is left at its next event; the rates then come from real answers."""
+    slow = plays([*[fakes.progress(n) for n in range(1000)], *answer_of("never")], gap_s=0.01)
+    engine.server.scripts.append(slow)
+    async with running_agent(engine, wait=False) as running:
+        await until(lambda: len(engine.server.exchanges) == 1)
+        async with running.chat() as response:
+            assert response.status == 200
+        assert engine.server.exchanges[0].left
+        assert running.agent.rates.decode_tokens_per_s is not None
+
+
 async def test_rates_are_learned_from_real_answers(running: Running) -> None:
     async with running.chat() as response:
         await response.read()
