@@ -20,8 +20,8 @@ KUBE_VERSIONS = ("1.29.0", "1.33.0", "1.36.0")
 Manifest = dict[str, Any]
 
 
-class StrictLoader(yaml.SafeLoader):
-    """SafeLoader that refuses duplicate keys; Helm, like most YAML readers, takes the last one silently."""
+class StrictLoader(yaml.CSafeLoader):
+    """The C loader, which refuses duplicate keys; Helm, like most YAML readers, takes the last one silently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()

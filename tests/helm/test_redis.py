@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.retry import Retry
 
 from shared.clock import SystemClock
 from shared.fleet import BackendState, Heartbeat
@@ -34,7 +36,7 @@ class Server:
         self.process = process
 
     def client(self, user: str, password: str) -> Redis:
-        return Redis(port=self.port, username=user, password=password, socket_timeout=5)
+        return Redis(port=self.port, username=user, password=password, socket_timeout=5, retry=Retry(NoBackoff(), 0))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +98,11 @@ def test_passwords_are_in_no_argument_and_no_file(server: Server) -> None:
 
 
 def test_nobody_enters_without_a_password(server: Server) -> None:
-    for client in (Redis(port=server.port), server.client("router", "wrong"), server.client("default", "")):
+    for client in (
+        server.client("default", ""),
+        server.client("router", "wrong"),
+        server.client("ray", ROUTER_PASSWORD),
+    ):
         with pytest.raises(AuthenticationError), client:
             client.ping()
 

