@@ -80,11 +80,13 @@ async def _busy(stack: Any) -> dict[str, float]:
 
 
 def _clients_connected(stack: Any) -> int:
-    """Sockets of clients that the router still holds."""
-    router = psutil.Process(stack.state()["tiers"]["router"]["pid"])
+    """Sockets of clients that the router still holds; the agent's own connection for heartbeats is none of them."""
+    tiers = stack.state()["tiers"]
+    agent = {c.laddr.port for c in psutil.Process(tiers["edge"]["pid"]).net_connections("tcp") if c.laddr}
     port = int(stack.url.rpartition(":")[2])
-    open_states = {psutil.CONN_ESTABLISHED, psutil.CONN_CLOSE_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_LAST_ACK}
-    return sum(1 for c in router.net_connections("tcp") if c.laddr and c.laddr.port == port and c.status in open_states)
+    held = {psutil.CONN_ESTABLISHED, psutil.CONN_CLOSE_WAIT, psutil.CONN_FIN_WAIT1, psutil.CONN_LAST_ACK}
+    router = psutil.Process(tiers["router"]["pid"]).net_connections("tcp")
+    return sum(1 for c in router if c.laddr.port == port and c.status in held and c.raddr.port not in agent)
 
 
 def _open_files(stack: Any) -> dict[str, int]:
