@@ -74,3 +74,20 @@ async def until(condition: Callable[[], bool], *, limit_s: float = 20.0) -> None
     async with asyncio.timeout(limit_s):
         while not condition():
             await asyncio.sleep(0.005)
+
+
+async def received_of(response: aiohttp.ClientResponse) -> bytes:
+    """Everything that arrives, also of a stream that is cut."""
+    received = b""
+    try:
+        async for part in response.content.iter_any():
+            received += part
+    except aiohttp.ClientPayloadError:
+        pass
+    return received
+
+
+def idle(running: Running) -> bool:
+    """Whether nothing is counted any more: no slot, no place in the line, no request."""
+    agent = running.agent
+    return agent.admission.busy == 0 and agent.admission.queued == 0 and agent.lifecycle.in_flight == 0

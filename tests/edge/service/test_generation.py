@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
-import json
 from typing import Any
 
-import aiohttp
 import orjson
 import pytest
 
@@ -16,27 +13,11 @@ from edge.runtime.port import EngineState
 from shared import logs
 from tests.edge.service import fakes
 from tests.edge.service.fakes import EngineServer, FakeEngine, answer_of, chunk, plays, says
-from tests.edge.service.harness import Running, running_agent, until
-
-
-async def _raw(response: aiohttp.ClientResponse) -> bytes:
-    """Everything that arrives, also of a stream that is cut."""
-    received = b""
-    try:
-        async for part in response.content.iter_any():
-            received += part
-    except aiohttp.ClientPayloadError:
-        pass
-    return received
+from tests.edge.service.harness import Running, idle, received_of, running_agent, until
 
 
 def _events(raw: bytes) -> list[bytes]:
     return [event for event in raw.split(b"\n\n") if event]
-
-
-def _idle(running: Running) -> bool:
-    agent = running.agent
-    return agent.admission.busy == 0 and agent.admission.queued == 0 and agent.lifecycle.in_flight == 0
 
 
 async def test_a_whole_answer_has_openais_shape(running: Running, server: EngineServer) -> None:
@@ -105,7 +86,7 @@ async def test_a_refusal_before_the_first_token_keeps_its_status(
         assert response.status == expected
         assert response.content_type == "application/json"
         assert (await response.json())["error"]["code"] == code
-    assert _idle(running)
+    assert idle(running)
 
 
 async def test_an_over_long_prompt_names_both_numbers(running: Running, server: EngineServer) -> None:
@@ -148,13 +129,13 @@ async def test_a_break_after_content_is_one_error_event_and_no_end_marker(
     server.scripts.append(plays(events, then=then))
     async with running.chat(stream=True) as response:
         assert response.status == 200
-        received = _events(await _raw(response))
+        received = _events(await received_of(response))
     assert [b'"error"' in event for event in received] == [False] * (len(received) - 1) + [True]
     assert b"[DONE]" not in b"".join(received)
     assert not any(b'"finish_reason":"' in event for event in received)
     assert b'"content":"ris"' in b"".join(received)
     assert len(server.exchanges) == 1
-    await until(lambda: _idle(running))
+    await until(lambda: idle(running))
     assert 'outcome="broken",route="/v1/chat/completions"} 1.0' in await running.metrics()
 
 
@@ -169,92 +150,6 @@ async def test_a_broken_answer_is_never_presented_as_whole(running: Running, ser
     server.scripts.append(plays(answer_of("Pa", "ris")[:5], then="cut"))
     async with running.chat() as response:
         assert response.status == 502
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("phase", ["prefill", "decode"])
-async def test_a_client_that_leaves_stops_the_engine(
-    running: Running, server: EngineServer, stream: bool, phase: str
-) -> None:
-    """SSE-03: the engine is left at once, the slot is free, the next request runs, the counter counts."""
-    events = [fakes.progress(1)] if phase == "prefill" else [fakes.OPENING, *[chunk({"content": "x"})] * 4]
-    server.scripts.append(plays(events, then="hang"))
-    request = asyncio.create_task(running.chat(stream=stream, max_tokens=1000).__aenter__())
-    await until(lambda: len(server.exchanges) == 1 and server.exchanges[0].sent == len(events))
-    if stream and phase == "decode":
-        response = await request
-        await response.content.readany()
-        response.close()
-    else:
-        request.cancel()
-    await asyncio.wait_for(server.exchanges[0].ended.wait(), 5)
-    assert server.exchanges[0].left
-    await until(lambda: _idle(running))
-    async with running.chat() as response:
-        assert response.status == 200
-    metrics = await running.metrics()
-    assert "isthmus_edge_cancelled_total 1.0" in metrics
-    assert "isthmus_edge_in_flight 0.0" in metrics
-
-
-async def test_beyond_slots_and_queue_comes_503_and_the_rest_completes(running: Running, server: EngineServer) -> None:
-    """EC-01: one slot, a queue of four, ten clients: five are served one at a time, five hear when to come back."""
-    server.default = plays(answer_of("Pa", "ris", "."), gap_s=0.02)
-
-    async def ask() -> tuple[int, str | None, str]:
-        async with running.chat(stream=True) as response:
-            return response.status, response.headers.get("Retry-After"), (await response.read()).decode()
-
-    answers = await asyncio.gather(*(ask() for _ in range(10)))
-    served = [body for status, _, body in answers if status == 200]
-    refused = [(retry, json.loads(body)) for status, retry, body in answers if status == 503]
-    assert len(served) == 5
-    assert len(refused) == 5
-    assert all(body.endswith("data: [DONE]\n\n") for body in served)
-    assert all(int(retry or 0) >= 1 and body["error"]["code"] == "queue_full" for retry, body in refused)
-    assert server.most_open == 1
-    assert _idle(running)
-
-
-async def test_a_queued_client_that_leaves_gives_its_place_up(running: Running, server: EngineServer) -> None:
-    """RY-01 kind: whatever ends a request, nothing stays counted."""
-    server.scripts.append(plays([fakes.progress(0)], then="hang"))
-    first = asyncio.create_task(running.chat().__aenter__())
-    await until(lambda: running.agent.admission.busy == 1)
-    waiting = [asyncio.create_task(running.chat().__aenter__()) for _ in range(4)]
-    await until(lambda: running.agent.admission.queued == 4)
-    for task in waiting:
-        task.cancel()
-    await until(lambda: running.agent.admission.queued == 0)
-    first.cancel()
-    await until(lambda: _idle(running))
-    assert len(server.exchanges) == 1  # those who left the line never reached the engine
-
-
-async def test_a_hundred_early_cancellations_leave_nothing_behind(running: Running, server: EngineServer) -> None:
-    """RY-01: cancelled at random moments after the send; then a normal request is served."""
-    server.default = plays(answer_of("Pa", "ris"), gap_s=0.002)
-    for round_ in range(100):
-        task = asyncio.create_task(running.chat(stream=round_ % 2 == 0).__aenter__())
-        await asyncio.sleep(0.0004 * (round_ % 25))
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            (await task).close()
-    await until(lambda: _idle(running))
-    await until(lambda: server.open == 0)
-    async with running.chat() as response:
-        assert response.status == 200
-
-
-async def test_health_answers_while_the_engine_is_busy(running: Running, server: EngineServer) -> None:
-    server.scripts.append(plays([fakes.progress(0)], then="hang"))
-    busy = asyncio.create_task(running.chat().__aenter__())
-    await until(lambda: running.agent.admission.busy == 1)
-    for route in ("/healthz", "/readyz"):
-        async with running.session.get(running.url + route) as response:
-            assert response.status == 200
-    busy.cancel()
-    await until(lambda: _idle(running))
 
 
 @pytest.mark.parametrize(
@@ -356,7 +251,7 @@ async def test_silence_is_filled_with_comments_and_commits_the_status(engine: Fa
             assert (await response.content.readany()).startswith(b": keep-alive\n\n")
             engine.server.scripts.append(says(500, {"message": "out of luck"}))
             blocker.cancel()
-            received = await _raw(response)
+            received = await received_of(response)
         assert b'"code":"engine_error"' in received
         assert b"[DONE]" not in received
 
@@ -366,82 +261,6 @@ async def test_no_comment_is_sent_when_keepalive_is_off(engine: FakeEngine) -> N
         engine.server.scripts.append(plays(answer_of("Pa"), gap_s=0.05))
         async with running.chat(stream=True) as response:
             assert b": keep-alive" not in await response.read()
-
-
-async def test_a_silent_engine_is_given_up(engine: FakeEngine) -> None:
-    """FO-07 kind: idle between tokens is limited, and the error names the limit; pings are no life."""
-    async with running_agent(engine, idle_limit_s=0.3) as running:
-        engine.server.scripts.append(plays([*answer_of("Pa")[:4], *[b": \n\n"] * 400], gap_s=0.05))
-        async with running.chat(stream=True) as response:
-            received = await _raw(response)
-        assert b'"code":"idle_timeout"' in received
-        await until(lambda: _idle(running))
-
-
-async def test_a_client_that_does_not_read_loses_its_slot(engine: FakeEngine) -> None:
-    async with running_agent(engine, limits={"client_stall_s": 0.3}) as running:
-        engine.server.scripts.append(plays([fakes.OPENING, *[chunk({"content": "x" * 60_000})] * 2000], then="hang"))
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
-        body = orjson.dumps({"model": fakes.MODEL, "stream": True, "messages": [{"role": "user", "content": "x"}]})
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        writer.write(head.encode() + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        await until(lambda: running.agent.admission.busy == 1)
-        await until(lambda: _idle(running))
-        writer.close()
-        del reader
-
-
-async def test_open_requests_are_capped(engine: FakeEngine) -> None:
-    async with running_agent(engine, limits={"connections": 2}) as running:
-        engine.server.default = plays([fakes.progress(0)], then="hang")
-        held = [asyncio.create_task(running.chat().__aenter__()) for _ in range(2)]
-        await until(lambda: running.agent.lifecycle.in_flight == 2)
-        async with running.chat() as response:
-            assert response.status == 503
-        async with running.session.get(f"{running.url}/healthz") as response:
-            assert response.status == 200
-        for task in held:
-            task.cancel()
-
-
-async def test_a_body_that_never_arrives_is_given_up(engine: FakeEngine) -> None:
-    async with running_agent(engine, limits={"body_s": 0.2}) as running:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(running.url.rsplit(":", 1)[1]))
-        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        writer.write(head.encode() + b"Content-Length: 100\r\n\r\n{")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
-        writer.close()
-
-
-async def test_draining_lets_streams_finish_and_refuses_new_work(running: Running, server: EngineServer) -> None:
-    """UP-01: readiness false at once, the running stream ends with [DONE], new requests get 503 and a closed door."""
-    server.scripts.append(plays(answer_of("Pa", "ris", "."), gap_s=0.05))
-    async with running.chat(stream=True) as response:
-        await response.content.readany()
-        drained = asyncio.create_task(running.agent.lifecycle.drain(10))
-        await asyncio.sleep(0)
-        async with running.session.get(f"{running.url}/readyz") as ready:
-            assert ready.status == 503
-            assert (await ready.json())["reason"] == "draining"
-        async with running.chat() as refused:
-            assert refused.status == 503
-            assert refused.headers["Connection"] == "close"
-            assert (await refused.json())["error"]["code"] == "draining"
-        assert (await response.read()).endswith(b"data: [DONE]\n\n")
-    assert await drained
-
-
-async def test_the_drain_limit_cuts_with_an_error_event(running: Running, server: EngineServer) -> None:
-    """UP-01: at the limit, one error event; a request that waits in the line hears it too."""
-    server.scripts.append(plays(answer_of("Pa")[:4], then="hang"))
-    async with running.chat(stream=True) as response:
-        await response.content.readany()
-        waiting = asyncio.create_task(running.chat().__aenter__())
-        await until(lambda: running.agent.admission.queued == 1)
-        assert not await running.agent.lifecycle.drain(0.05)
-        assert b'"code":"draining"' in await _raw(response)
-        assert (await waiting).status == 503
-    assert _idle(running)
 
 
 async def test_control_tokens_that_a_user_typed_do_not_act(running: Running, server: EngineServer) -> None:
@@ -470,7 +289,7 @@ async def test_nothing_of_a_failed_request_is_logged(running: Running, server: E
                 json={"model": fakes.MODEL, "messages": [{"role": "user", "content": canary}], **fields},
                 headers=headers,
             ) as response:
-                answer = await _raw(response)
+                answer = await received_of(response)
                 if response.status != 200:
                     assert canary.encode() not in answer
         assert canary not in await running.metrics()
@@ -478,18 +297,6 @@ async def test_nothing_of_a_failed_request_is_logged(running: Running, server: E
         assert canary not in sink.getvalue()
     finally:
         logs.configure()
-
-
-async def test_calibration_gives_way_to_real_work(engine: FakeEngine) -> None:
-    """A measurement that runs when a client comes is left at its next event; the rates then come from real answers."""
-    slow = plays([*[fakes.progress(n) for n in range(1000)], *answer_of("never")], gap_s=0.01)
-    engine.server.scripts.append(slow)
-    async with running_agent(engine, wait=False) as running:
-        await until(lambda: len(engine.server.exchanges) == 1)
-        async with running.chat() as response:
-            assert response.status == 200
-        assert engine.server.exchanges[0].left
-        assert running.agent.rates.decode_tokens_per_s is not None
 
 
 async def test_rates_are_learned_from_real_answers(running: Running) -> None:
