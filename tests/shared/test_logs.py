@@ -42,8 +42,23 @@ def test_an_event_is_one_json_line_with_component_level_and_time(out: io.StringI
 
 @pytest.mark.parametrize(
     "name",
-    "prompt messages content text body authorization api_key key token secret password headers value match "
-    "Authorization".split(),
+    [
+        "prompt",
+        "messages",
+        "content",
+        "text",
+        "body",
+        "authorization",
+        "api_key",
+        "key",
+        "token",
+        "secret",
+        "password",
+        "headers",
+        "value",
+        "match",
+        "Authorization",
+    ],
 )
 def test_lg_01_fields_that_could_hold_content_are_emptied(out: io.StringIO, name: str) -> None:
     logs.get("x").warning("event", **{name: CANARY})
