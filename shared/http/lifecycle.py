@@ -21,7 +21,7 @@ from shared.errors import Draining, SettingsError
 
 _CLOSE_GRACE_S = 2.0
 _CUT_AFTER_S = 0.1
-"""What is left to connections once draining is over: it was waited for them before, or a second signal wants the end."""
+"""What is left to connections once draining is over: they were waited for, or a second signal wants the end."""
 
 
 class Lifecycle:
