@@ -1,0 +1,175 @@
+"""One real cluster for the tests of this folder: vLLM under Ray Serve with the default model, as a user starts it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from openai import OpenAI
+
+from cloud.processes import marked
+from edge.packages.catalogue import DEFAULT_MODEL
+from edge.packages.library import Library
+from shared.testing.models import model_source
+from shared.testing.program import Program, isthmus
+
+ASLEEP = "asleep"
+START_LIMIT_S = 600.0
+MODEL = {"source": f"package:{DEFAULT_MODEL}", "context_tokens": 512, "max_num_seqs": 8, "threads": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A running `isthmus cloud serve`."""
+
+    program: Program
+    home: Path
+    port: int
+    digest: str
+
+    @property
+    def url(self) -> str:
+        """Base address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def client(self) -> OpenAI:
+        """The official client, without retries of its own."""
+        return OpenAI(base_url=f"{self.url}/v1", api_key="unused", max_retries=0, timeout=90)
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | bytes | None = None) -> Answer:
+        """One request on a connection of its own."""
+        with contextlib.closing(self.connect()) as connection:
+            raw = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+            connection.request(method, path, raw, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), response.read())
+
+    def connect(self) -> http.client.HTTPConnection:
+        """A connection that the test may leave."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+
+    def capacity(self, model: str = DEFAULT_MODEL) -> dict[str, Any]:
+        """What `/ops/capacity` says of `model`."""
+        models = self.ask("GET", "/ops/capacity").json["models"]
+        return next(each for each in models if each["model_id"] == model)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of the cluster below the supervisor."""
+        run = json.loads((self.home / "run" / "cloud" / "run.json").read_text())
+        found = []
+        for pid in marked(run["run_id"]):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(pid))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One whole HTTP answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The OpenAI error in it."""
+        error = self.json["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        return dict(error)
+
+
+def chat(text: str = "Which city is the capital of France?", **fields: Any) -> dict[str, Any]:
+    """A chat body for the default model."""
+    return {"model": DEFAULT_MODEL, "temperature": 0, "messages": [{"role": "user", "content": text}], **fields}
+
+
+def endless(**fields: Any) -> dict[str, Any]:
+    """A chat body whose answer takes as long as the context lasts."""
+    return chat("Tell a story about the sea.", max_tokens=400, ignore_eos=True, **fields)
+
+
+def eventually(condition: Callable[[], Any], limit_s: float = 60.0, pause_s: float = 0.1) -> Any:
+    """The first true value of `condition`; the test fails when none came in time."""
+    deadline_s = time.monotonic() + limit_s
+    while True:
+        with contextlib.suppress(OSError, http.client.HTTPException, KeyError, ValueError):
+            if value := condition():
+                return value
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(pause_s)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="package")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster, with the default model ready and a second one that may scale to zero."""
+    home = tmp_path_factory.mktemp("cloud")
+    package = Library(home / "models").pull(model_source(DEFAULT_MODEL))
+    port = _free_port()
+    limits = {"target_ongoing_requests": 4, "max_ongoing_requests": 8, "max_queued_requests": 8}
+    models = [
+        {"model_id": DEFAULT_MODEL, **MODEL, "autoscaling": limits},
+        {"model_id": ASLEEP, **MODEL, "autoscaling": {"min_replicas": 0}},
+    ]
+    settings = {"cloud": {"port": port, "models": models, "life": {"drain_s": 60}}}
+    with isthmus("cloud", "serve", home=home, settings=settings, name="cloud") as program:
+        cluster = Cluster(program, home, port, package.digest)
+
+        def is_ready() -> bool:
+            assert program.process.poll() is None, program.log_end()
+            return bool(cluster.capacity()["state"] == "ready")
+
+        eventually(is_ready, START_LIMIT_S, pause_s=0.5)
+        yield cluster
+        program.end(limit_s=120)
+
+
+@pytest.fixture
+def quiet(cluster: Cluster) -> Cluster:
+    """The cluster when nothing runs on it."""
+    eventually(lambda: cluster.capacity()["running"] == 0)
+    return cluster
+
+
+def leave(connection: http.client.HTTPConnection) -> None:
+    """Reset the connection, as a client that was killed does."""
+    if connection.sock is not None:
+        connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+    connection.close()
+
+
+def pids(processes: list[psutil.Process], name: str) -> list[int]:
+    """Ids of those whose command line starts with `name`."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            if "".join(process.cmdline()[:1]).startswith(name):
+                found.append(process.pid)
+    return found
+
+
+def kill(pid: int) -> None:
+    """SIGKILL."""
+    os.kill(pid, 9)

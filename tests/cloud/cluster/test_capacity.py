@@ -1,0 +1,62 @@
+"""`/ops/capacity`: live figures, the edge tier's digest, and no model woken by being watched."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.packages.catalogue import DEFAULT_MODEL
+from shared.fleet import CloudCapacity
+from tests.cloud.cluster.conftest import ASLEEP, Cluster, endless, eventually, leave
+
+pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+
+
+def test_it_is_what_routers_read_and_names_the_edge_tiers_digest(quiet: Cluster) -> None:
+    capacity = CloudCapacity.model_validate(quiet.capacity())
+    assert capacity.digest == quiet.digest
+    assert (capacity.state, capacity.context_tokens, capacity.replicas_ready) == ("ready", 512, 1)
+    assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (0, 0, 0.0)
+    assert capacity.max_concurrency == 8
+
+
+def test_it_shows_a_running_request_and_its_end(quiet: Cluster) -> None:
+    connection = quiet.connect()
+    connection.request(
+        "POST", "/v1/chat/completions", _json(endless(stream=True)), {"Content-Type": "application/json"}
+    )
+    response = connection.getresponse()
+    assert response.read(10)
+    busy = eventually(lambda: (seen := quiet.capacity())["running"] == 1 and seen["kv_cache_use_ratio"] > 0 and seen)
+    assert busy["waiting"] == 0
+    leave(connection)
+    eventually(lambda: (seen := quiet.capacity())["running"] == 0 and seen["kv_cache_use_ratio"] == 0)
+
+
+def test_a_sleeping_model_is_listed_and_stays_asleep_while_it_is_watched(cluster: Cluster) -> None:
+    """SC-01: neither polling nor the model list reaches a replica."""
+    for _ in range(30):
+        capacity = cluster.capacity(ASLEEP)
+        assert capacity["state"] == "scaled_to_zero"
+        assert (capacity["replicas_ready"], capacity["replicas_target"]) == (0, 0)
+        assert capacity["running"] is None
+        listed = [model["id"] for model in cluster.ask("GET", "/v1/models").json["data"]]
+        assert listed == [DEFAULT_MODEL, ASLEEP]
+        assert cluster.ask("GET", f"/v1/models/{ASLEEP}").status == 200
+
+
+def test_other_paths_below_ops_are_not_found(cluster: Cluster) -> None:
+    answer = cluster.ask("GET", "/ops/other")
+    assert (answer.status, answer.error["code"]) == (404, "unknown_route")
+
+
+def _json(body: object) -> bytes:
+    import json
+
+    return json.dumps(body).encode()
+
+
+@pytest.mark.slow
+def test_a_request_wakes_a_sleeping_model(cluster: Cluster) -> None:
+    answer = cluster.client.with_options(timeout=600).completions.create(model=ASLEEP, prompt="One, two,", max_tokens=4)
+    assert answer.choices[0].text
+    assert cluster.capacity(ASLEEP)["state"] == "ready"
