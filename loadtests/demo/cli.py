@@ -30,16 +30,25 @@ def demo(
     Uses the stack that isthmus up runs here, or starts one and ends it afterwards. Exits with 1 when an answer is
     not what the default policy says.
     """
-    played = asyncio.run(_played(url, config))
+    played: list[Played] = []
+    try:
+        asyncio.run(_play(url, config, played))
+    finally:
+        # Also when the stack did not come back: what was seen until then is what explains it.
+        if played:
+            _show(played, as_json=as_json)
+    return 1 if any(each.wrong is not None for each in played) else 0
+
+
+def _show(played: list[Played], *, as_json: bool) -> None:
     if as_json:
         typer.echo(orjson.dumps([each.as_json() for each in played], option=orjson.OPT_INDENT_2).decode())
-    else:
-        console = _console()
-        console.print(table(played))
-        for each in played:
-            if each.wrong is not None:
-                console.print(f"{each.row.kind} ({each.row.situation}): {each.wrong}", style="red", markup=False)
-    return 1 if any(each.wrong is not None for each in played) else 0
+        return
+    console = _console()
+    console.print(table(played))
+    for each in played:
+        if each.wrong is not None:
+            console.print(f"{each.row.kind} ({each.row.situation}): {each.wrong}", style="red", markup=False)
 
 
 def _console() -> Console:
@@ -48,8 +57,8 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
-async def _played(url: str | None, config: Path | None) -> list[Played]:
+async def _play(url: str | None, config: Path | None, played: list[Played]) -> None:
     notes = Console(stderr=True)
     async with running(url, config) as found:
         notes.print(f"router: {found.base_url}", markup=False)
-        return await play(found, lambda message: notes.print(message, markup=False))
+        await play(found, played, lambda message: notes.print(message, markup=False))

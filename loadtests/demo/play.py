@@ -39,42 +39,36 @@ class Played:
         }
 
 
-async def play(found: Found, tell: Callable[[str], None]) -> list[Played]:
-    """All rows; `tell` hears what is being waited for."""
-    played: list[Played] = []
+async def play(found: Found, played: list[Played], tell: Callable[[str], None]) -> None:
+    """Append all rows to `played`, each as soon as it is judged; `tell` hears what is being waited for.
+
+    Raises:
+        IsthmusError: the stack did not come into a situation, or not out of it again; what was played stays.
+    """
     async with aiohttp.ClientSession(timeout=_LIMIT) as http:
         fleet = Fleet(http, found.base_url)
         stage = Stage(found, fleet)
         async with stage.ready():
             has_cloud = bool(await fleet.backends("cloud"))
             for situation, rows in itertools.groupby(ROWS, key=lambda row: row.situation):
-                played += await _scene(found, http, stage, situation, list(rows), has_cloud, tell)
-    return played
+                scene = [
+                    (row, why_skipped(row, has_cloud=has_cloud, has_control=found.control is not None)) for row in rows
+                ]
+                playable = any(reason is None for _, reason in scene)
+                if playable and situation is not Situation.NORMAL:
+                    tell(f"{situation} …")
+                async with stage.set(situation if playable else Situation.NORMAL):
+                    for row, reason in scene:
+                        played.append(await _play_row(row, reason, found, http, has_cloud=has_cloud))
 
 
-async def _scene(
-    found: Found,
-    http: aiohttp.ClientSession,
-    stage: Stage,
-    situation: Situation,
-    rows: list[Row],
-    has_cloud: bool,
-    tell: Callable[[str], None],
-) -> list[Played]:
-    reasons = [why_skipped(row, has_cloud=has_cloud, has_control=found.control is not None) for row in rows]
-    if all(reasons):
-        return [Played(row, skipped=reason) for row, reason in zip(rows, reasons, strict=True)]
-    if situation is not Situation.NORMAL:
-        tell(f"{situation} …")
-    played = []
-    async with stage.set(situation):
-        for row, reason in zip(rows, reasons, strict=True):
-            if reason is not None:
-                played.append(Played(row, skipped=reason))
-                continue
-            observed = await ask(http, found.base_url, found.model, row)
-            played.append(Played(row, observed, wrong=judge(row, observed, has_cloud=has_cloud)))
-    return played
+async def _play_row(
+    row: Row, reason: str | None, found: Found, http: aiohttp.ClientSession, *, has_cloud: bool
+) -> Played:
+    if reason is not None:
+        return Played(row, skipped=reason)
+    observed = await ask(http, found.base_url, found.model, row)
+    return Played(row, observed, wrong=judge(row, observed, has_cloud=has_cloud))
 
 
 def why_skipped(row: Row, *, has_cloud: bool, has_control: bool) -> str | None:

@@ -18,7 +18,7 @@ from loadtests.demo.fleet import Fleet, any_usable, is_cool, none_usable, until
 from loadtests.demo.heat import COOL_C, CRITICAL_C, SimulatedSensor
 from shared.errors import IsthmusError
 from shared.launcher.control import SOCKET_NAME
-from shared.launcher.settings import UpSettings
+from shared.launcher.settings import ReadyLimits, UpSettings
 from shared.settings import load
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
@@ -29,7 +29,8 @@ _KNOWN_LIMIT_S = 30.0
 _HEAT_LIMIT_S = 30.0
 _COOL_LIMIT_S = 60.0
 _GONE_LIMIT_S = 30.0
-_BACK_LIMIT_S = {"edge": 120.0, "cloud": 400.0}
+_BACK_LIMIT_S = {"edge": ReadyLimits().edge, "cloud": ReadyLimits().cloud}
+"""A tier that starts again has the time that the launcher gives it to start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import pytest
 from shared.testing.program import Program, child_environment, isthmus
 
 CACHE_VARIABLE = "ISTHMUS_TEST_CACHE"
-START_LIMIT_S = 600
+START_LIMIT_S = 900
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import pytest
 
 from shared.testing.program import command
 
-pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
 def test_the_demo_finds_every_row_as_policy_says(stack: Any) -> None:
     done = subprocess.run(
-        [*command(), "demo", "--json"], env=stack.environment, capture_output=True, timeout=600, check=False
+        [*command(), "demo", "--json"], env=stack.environment, capture_output=True, timeout=1000, check=False
     )
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     rows = orjson.loads(done.stdout)

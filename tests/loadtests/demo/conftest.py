@@ -23,6 +23,8 @@ class ScriptedStack:
     tiers: tuple[str, ...] = ("edge", "cloud")
     leaks: bool = False
     """Personal requests that the edge cannot serve go to the cloud."""
+    stuck: bool = False
+    """A killed tier stays down."""
     killed: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
     temperatures: list[int] = field(default_factory=list)
@@ -73,7 +75,10 @@ class ScriptedStack:
     async def _act(self, request: web.Request) -> web.Response:
         name, act = request.match_info["name"], request.match_info["act"]
         self.calls.append(f"{act} {name}")
-        (self.killed.add if act == "kill" else self.killed.discard)(name)
+        if act == "kill":
+            self.killed.add(name)
+        elif not self.stuck:
+            self.killed.discard(name)
         return web.Response(status=204)
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:

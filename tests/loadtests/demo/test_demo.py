@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 import orjson
+import pytest
 from typer.testing import CliRunner
 
+from loadtests.demo import stack as demo_stack
 from loadtests.demo.cli import app
 from loadtests.demo.expectations import ROWS
+from shared.errors import IsthmusError
 
 
 async def _demo(*arguments: str) -> tuple[int, str]:
@@ -65,6 +68,19 @@ async def test_a_leak_is_seen_and_ends_with_one(scripted_stack: Any) -> None:
         ("device critical", "card number"),
     }
     assert scripted_stack.killed == set(), "the stack is put back also when a row is wrong"
+
+
+async def test_a_tier_that_does_not_come_back_is_an_error_and_the_rows_are_still_shown(
+    scripted_stack: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted_stack.stuck = True
+    monkeypatch.setattr(demo_stack, "_BACK_LIMIT_S", {"edge": 0.3, "cloud": 0.3})
+    result = await asyncio.to_thread(CliRunner().invoke, app, ["--json"], standalone_mode=False)
+    assert isinstance(result.exception, IsthmusError)
+    assert "the restarted edge tier took no work" in result.exception.message
+    rows = orjson.loads(result.stdout)
+    assert [row["as_policy_says"] for row in rows] == [True] * 7
+    assert not (scripted_stack.sensors / "class").exists()
 
 
 async def test_an_address_without_control_socket_plays_the_normal_rows(scripted_stack: Any) -> None:
