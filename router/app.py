@@ -38,7 +38,14 @@ from router.policy.model import Policy, Slo
 from router.policy.rules import build_policy
 from router.privacy.classify import Classifier, TextScanner
 from router.privacy.scanner import Scanner
-from router.settings import PolicySettings, RouterSettings, StateSettings, StaticModelSettings
+from router.settings import (
+    AuditSettings,
+    PolicySettings,
+    RouterSettings,
+    ScanSettings,
+    StateSettings,
+    StaticModelSettings,
+)
 from shared.breaker import BreakerRules
 from shared.clock import Clock
 from shared.errors import SettingsError
@@ -90,42 +97,30 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     lifecycle = Lifecycle()
     doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys])
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
-    storage = AuditStorage(settings.audit.dir or home() / "audit", audit_key, file_bytes=settings.audit.file_bytes)
-    audit = AuditLog(
-        storage, audit_key, clock, queue_records=settings.audit.queue_records, on_loss=metrics.audit_lost.inc
-    )
+    storage, audit = _audit(settings.audit, audit_key, clock, metrics)
     health = Health(Ledgers(BreakerRules()), _targets(settings))
-    policy = _policy(settings.policy)
     store = open_store(settings.state, clock)
     session = new_session(connect_s=settings.timeouts.connect_s)
-    watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+    watch, poller = _watchers(settings, store, session, clock)
     directory = FleetDirectory(watch, poller, health, clock)
-    classifier = Classifier(
-        scanner or Scanner(),
-        clock,
-        timeout_s=settings.scan.timeout_s,
-        workers=settings.scan.workers,
-        on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
+    classifier = _classifier(settings.scan, clock, metrics, scanner or Scanner())
+    judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
+    parts = InferenceParts(
+        lifecycle=lifecycle,
+        doorkeeper=doorkeeper,
+        judge=judge,
+        dispatcher=_dispatcher(settings, session, health, clock),
+        directory=directory,
+        health=health,
+        audit=audit,
+        metrics=metrics,
+        clock=clock,
+        session_key=hashlib.sha256(b"session" + audit_key).digest(),
+        body_limit_bytes=settings.limits.body_bytes,
+        in_flight_limit=settings.limits.in_flight,
+        keepalive_s=settings.keepalive_s,
     )
-    judge = Judge(classifier, policy, directory, clock, aliases=settings.aliases)
-    inference = Inference(
-        InferenceParts(
-            lifecycle=lifecycle,
-            doorkeeper=doorkeeper,
-            judge=judge,
-            dispatcher=_dispatcher(settings, session, health, clock),
-            directory=directory,
-            health=health,
-            audit=audit,
-            metrics=metrics,
-            clock=clock,
-            session_key=hashlib.sha256(b"session" + audit_key).digest(),
-            body_limit_bytes=settings.limits.body_bytes,
-            in_flight_limit=settings.limits.in_flight,
-            keepalive_s=settings.keepalive_s,
-        )
-    )
+    inference = Inference(parts)
     handlers = Handlers(
         inference=inference,
         models=Models(doorkeeper, directory, settings.aliases),
@@ -134,18 +129,34 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
     )
-    application = build(
-        handlers,
-        before=(watch.refresh, poller.poll),
-        loops=(
-            audit.run,
-            inference.expire,
-            lambda: watch.run(settings.state.refresh_ms / 1000),
-            lambda: poller.run(settings.capacity_interval_s),
-        ),
-        after=(audit.flush, store.close, session.close, _closing(classifier.close, storage.close)),
-    )
+    watching = (lambda: watch.run(settings.state.refresh_ms / 1000), lambda: poller.run(settings.capacity_interval_s))
+    loops = (audit.run, inference.expire, *watching)
+    after = (audit.flush, store.close, session.close, _closing(classifier.close, storage.close))
+    application = build(handlers, before=(watch.refresh, poller.poll), loops=loops, after=after)
     return Router(application, lifecycle, directory, registry)
+
+
+def _watchers(
+    settings: RouterSettings, store: StateStore, session: aiohttp.ClientSession, clock: Clock
+) -> tuple[FleetWatch, CapacityPoller]:
+    watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
+    return watch, CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+
+
+def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
+    storage = AuditStorage(settings.dir or home() / "audit", key, file_bytes=settings.file_bytes)
+    log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
+    return storage, log
+
+
+def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, scanner: TextScanner) -> Classifier:
+    return Classifier(
+        scanner,
+        clock,
+        timeout_s=settings.timeout_s,
+        workers=settings.workers,
+        on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
+    )
 
 
 def open_store(settings: StateSettings, clock: Clock) -> StateStore:

@@ -67,6 +67,7 @@ def operators(
     queries = layers * geometry.heads * geometry.key_length
     keys_values = kv_heads * (geometry.key_length + geometry.value_length)
     attended = layers * geometry.heads * geometry.value_length
+    normed = (2 * layers + 1) * width
     embedding = weight_bytes.get("embedding", 0)
 
     def weights(role: str) -> float:
@@ -77,11 +78,7 @@ def operators(
 
     return (
         Operator("embedding", 0.0, tokens * embedding / geometry.vocabulary_tokens + activations(width)),
-        Operator(
-            "norm",
-            _NORM_FLOPS_PER_ELEMENT * tokens * (2 * layers + 1) * width,
-            weights("other") + activations(2 * (2 * layers + 1) * width),
-        ),
+        Operator("norm", _NORM_FLOPS_PER_ELEMENT * tokens * normed, weights("other") + activations(2 * normed)),
         Operator(
             "qkv",
             2.0 * tokens * width * (queries + keys_values),

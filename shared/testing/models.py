@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from shared.settings import environment
+
+if TYPE_CHECKING:
+    import gguf
 
 WHEEL_VARIABLE = "ISTHMUS_TEST_MODEL_WHEEL"
 
 T = TypeVar("T")
+_TEXTS = {
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+    "tokenizer.chat_template": "{{ messages }}",
+}
 
 
 def model_source(name: str) -> str:
@@ -59,24 +67,22 @@ def write_gguf(
         keys[f"{architecture}.attention.value_length"] = head_length
     for key, number in {**keys, **_named(numbers, architecture)}.items():
         writer.add_uint32(key, number)
-    texts = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "smollm",
-        "tokenizer.chat_template": "{{ messages }}",
-    }
-    for key, text in {**texts, **_named(strings, architecture)}.items():
+    for key, text in {**_TEXTS, **_named(strings, architecture)}.items():
         writer.add_string(key, text)
     if words:
         writer.add_token_list(words)
     _describe_tensors(writer, layers, embedding, len(words))
+    _finish(writer, path, data_bytes=4 * (embedding * max(len(words), 1) + (layers + 1) * embedding))
+    return path
+
+
+def _finish(writer: gguf.GGUFWriter, path: Path, *, data_bytes: int) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
     writer.close()
     size = path.stat().st_size
-    data = 4 * (embedding * max(len(words), 1) + (layers + 1) * embedding)
-    os.truncate(path, -(-size // 32) * 32 + data)
-    return path
+    os.truncate(path, -(-size // 32) * 32 + data_bytes)
 
 
 def _named(keys: Mapping[str, T] | None, architecture: str) -> dict[str, T]:

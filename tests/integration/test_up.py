@@ -18,18 +18,31 @@ import psutil
 import pytest
 
 from shared.launcher.processes import FOLDER_VARIABLE
-from shared.testing.program import Program, command, isthmus
+from shared.testing.models import model_source
+from shared.testing.program import Program, child_environment, command, isthmus
 
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(600)]
 LIMIT_S = 240
 MODEL = "smollm2-135m-instruct"
 
 
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model store that `isthmus edge pull` has filled."""
+    home = tmp_path_factory.mktemp("pulled")
+    done = subprocess.run(
+        [*command(), "edge", "pull", model_source(MODEL)], env=child_environment(home), capture_output=True,
+        timeout=LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    return home / "models"
+
+
 @pytest.fixture
-def home(stack: Any) -> Iterator[Path]:
-    """A home of its own with the model that the shared stack has installed; its path is short for the socket's."""
+def home(models: Path) -> Iterator[Path]:
+    """A home of its own with the model; its path is short, for the control socket's name."""
     with tempfile.TemporaryDirectory(prefix="isthmus-up-") as folder:
-        (Path(folder) / "models").symlink_to((stack.home / "models").resolve(), target_is_directory=True)
+        (Path(folder) / "models").symlink_to(models, target_is_directory=True)
         yield Path(folder)
         for process in _left(Path(folder)):
             process.kill()
@@ -202,7 +215,7 @@ def test_a_taken_port_is_one_line_and_nothing_was_started(home: Path, settings: 
     [
         ({"slots": 1000}, "Setting edge.slots"),
         ({"slotz": 1}, "Did you mean slots?"),
-        ({"model": "no-such-model"}, "no-such-model"),
+        ({"model": "no-such-model"}, "No model of that name is known"),
     ],
 )
 def test_a_tier_that_cannot_start_says_why_in_one_line(
