@@ -175,7 +175,8 @@ def test_what_a_killed_launcher_left_is_ended_by_the_next(home: Path, settings: 
         _until_ready(program)
         assert _are_gone(strays)
         assert "that an earlier run had left behind" in program.log.read_text()
-        _ask(f"http://127.0.0.1:{settings['router']['port']}", "edge", stream=False)
+        url = f"http://127.0.0.1:{settings['router']['port']}"
+        _until(lambda: _answers(url), program)
 
 
 def test_a_crashed_tier_comes_back_and_the_other_stays(home: Path, settings: dict[str, Any]) -> None:
