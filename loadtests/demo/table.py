@@ -19,10 +19,10 @@ def table(played: Sequence[Played]) -> Table:
     shown = Table(title="Isthmus demo")
     for name in ("prompt", "class", "tier", "reason"):
         shown.add_column(name, no_wrap=True)
-    shown.add_column("TTFT", justify="right")
-    shown.add_column("tokens/s", justify="right")
-    shown.add_column("answer", max_width=_MAX_CHARS, no_wrap=True, overflow="ellipsis", ratio=1)
-    shown.add_column("policy")
+    for name in ("TTFT", "tokens/s"):
+        shown.add_column(name, justify="right", no_wrap=True)
+    shown.add_column("answer", max_width=_MAX_CHARS)  # the one that wraps where the terminal is narrow
+    shown.add_column("policy", no_wrap=True)
     for each in played:
         shown.add_row(*cells(each))
     return shown
