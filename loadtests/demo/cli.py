@@ -14,7 +14,7 @@ from loadtests.demo.play import Played, play
 from loadtests.demo.stack import running
 from loadtests.demo.table import table
 
-_PLAIN_WIDTH = 140
+_PLAIN_WIDTH = 160
 
 app = typer.Typer(help="Send real prompts through the stack and check each decision against the policy.")
 

@@ -17,11 +17,14 @@ _MAX_CHARS = 48
 def table(played: Sequence[Played]) -> Table:
     """One line a row: what was sent, what was decided, how fast, the first words, and whether policy agrees."""
     shown = Table(title="Isthmus demo")
-    for name in ("prompt", "class", "tier", "reason"):
-        shown.add_column(name, no_wrap=True)
+    # In a narrow terminal the long texts wrap and the figures stay whole.
+    shown.add_column("prompt", min_width=14)
+    shown.add_column("class", no_wrap=True)
+    shown.add_column("tier", no_wrap=True)
+    shown.add_column("reason", min_width=12)
     for name in ("TTFT", "tokens/s"):
         shown.add_column(name, justify="right", no_wrap=True)
-    shown.add_column("answer", max_width=_MAX_CHARS)  # the one that wraps where the terminal is narrow
+    shown.add_column("answer", min_width=16, max_width=_MAX_CHARS)
     shown.add_column("policy", no_wrap=True)
     for each in played:
         shown.add_row(*cells(each))
