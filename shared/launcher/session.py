@@ -27,6 +27,8 @@ DONE, INTERRUPTED = 0, 130
 _FOLLOW_PAUSE_S = 0.2
 _PROGRESS_S = 15.0
 _KNOWN_LIMIT_S = 15.0
+_SAME_SIGNAL_MS = 300
+"""Within this time a second signal is the first one again: a parent such as make passes on what the group got too."""
 _RUN_NAME = re.compile(r"[0-9]+-[0-9a-f]{8}\Z")
 
 
@@ -55,6 +57,7 @@ class Session:
         self._sensors = self._run_folder / "sensors"
         self._wiring = wiring_of(settings.tiers, config, sensors=self._sensors)
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
+        self._stopped_ms = 0
         self.runners: dict[TierName, TierRunner] = {}
 
     @property
@@ -86,7 +89,11 @@ class Session:
 
     def _on_signals(self) -> None:
         def on_signal() -> None:
-            (self._hurry if self._stop.is_set() else self._stop).set()
+            if not self._stop.is_set():
+                self._stop.set()
+                self._stopped_ms = self._clock.now_ms()
+            elif self._clock.now_ms() - self._stopped_ms >= _SAME_SIGNAL_MS:
+                self._hurry.set()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, on_signal)

@@ -134,9 +134,21 @@ async def test_a_second_signal_does_not_wait_for_a_deaf_tier(start: Start) -> No
     await run.until_ready()
     _signal()
     await run.until(lambda: run.heard.said("up", "stopping"))
-    _signal()
-    assert await asyncio.wait_for(run.task, 30) == 130
+    async with asyncio.timeout(30):
+        while not run.task.done():
+            _signal()
+            await asyncio.sleep(0.05)
+    assert run.task.result() == 130
     assert run.processes() == []
+
+
+async def test_one_signal_that_arrives_twice_is_one(start: Start) -> None:
+    """A terminal or supervisor signals the whole group, and make passes the signal on once more."""
+    run = start()
+    await run.until_ready()
+    _signal(signal.SIGTERM)
+    _signal(signal.SIGINT)
+    assert await run.task == 0
 
 
 async def test_a_deaf_tier_is_killed_at_the_limit(start: Start) -> None:
