@@ -21,6 +21,7 @@ def build(args: dict[str, Any]) -> Application:
         llm_deployments={model.model_id: _deployment(model, parsed) for model in parsed.models},
         model_cards={model.model_id: {"context_tokens": model.context_tokens} for model in parsed.models},
         retry_after_s=parsed.life.retry_after_s,
+        only_loopback=bool(parsed.only_loopback),
     )
 
 
@@ -32,5 +33,5 @@ def _deployment(model: ModelSettings, args: AppArgs) -> Application:
         LLMConfig(**config),
         deployment_cls=ModelServer,
         name_prefix=DEPLOYMENT_PREFIX,
-        bind_kwargs={"expected_digest": model.digest},
+        bind_kwargs={"expected_digest": model.digest, "only_loopback": bool(args.only_loopback)},
     )

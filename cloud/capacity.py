@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
+from cloud.loopback import keep_replica_on_loopback
 from cloud.options import INGRESS_NAME, ROUTING_CPUS, deployment_name
 from cloud.render import APP_NAME
 from cloud.settings import OpsArgs, OpsModel
@@ -33,8 +34,10 @@ _FRESH_MS = 200
 class Ops:
     """Reads Serve's status and the engines' load, at most once each `_FRESH_MS`."""
 
-    def __init__(self, models: tuple[OpsModel, ...], clock: Clock | None = None) -> None:
-        self._models = models
+    def __init__(self, args: OpsArgs, clock: Clock | None = None) -> None:
+        if args.only_loopback:
+            keep_replica_on_loopback()
+        self._models = args.models
         self._clock = clock or SystemClock()
         self._lock = asyncio.Lock()
         self._handles: dict[str, DeploymentHandle] = {}
@@ -123,4 +126,4 @@ def build(args: dict[str, Any]) -> Application:
         health_check_period_s=2,
         ray_actor_options={"num_cpus": ROUTING_CPUS},
     )
-    return deployment.bind(parsed.models)
+    return deployment.bind(parsed)

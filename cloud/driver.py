@@ -152,7 +152,9 @@ class Driver:
     def _end(self) -> None:
         """Let running requests end, then stop the applications and Ray."""
         if not self._hurry.is_set():
+            self._log.info("draining")
             self._drain()
+        self._log.info("stopping")
         try:
             if self._settings.ray.address is None:
                 serve.shutdown()

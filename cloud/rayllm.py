@@ -27,6 +27,7 @@ from starlette.responses import Response, StreamingResponse
 
 from cloud.checkpoint import digest_of
 from cloud.guard import Guard, unknown_model
+from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
 from cloud.settings import AppArgs
 from shared.errors import (
@@ -82,9 +83,13 @@ class EngineLoad:
 class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     """One replica: an engine, a watchdog over it, and its load."""
 
-    async def __init__(self, llm_config: LLMConfig, *, expected_digest: str | None = None) -> None:  # type: ignore[misc]
+    async def __init__(  # type: ignore[misc]  # Serve awaits constructors
+        self, llm_config: LLMConfig, *, expected_digest: str | None, only_loopback: bool
+    ) -> None:
+        if only_loopback:
+            keep_replica_on_loopback()
         self._expected_digest = expected_digest
-        await super().__init__(llm_config)
+        await super().__init__(llm_config, engine_cls=_engine_class(llm_config))
 
     async def start(self) -> None:
         """Start the engine; ready only when it has answered.
@@ -134,10 +139,21 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
             )
 
 
+def _engine_class(llm_config: LLMConfig) -> Any:
+    """The engine for the hardware; None is Ray's own choice."""
+    if llm_config.accelerator_config.kind != "cpu":
+        return None
+    from cloud.engine import OneProcessEngine  # noqa: PLC0415 - loads vLLM, which only replicas need
+
+    return OneProcessEngine
+
+
 class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     """The OpenAI routes over the model deployments; drains on request and keeps our error shape."""
 
-    def __init__(self, *, retry_after_s: int, **kwargs: Any) -> None:
+    def __init__(self, *, retry_after_s: int, only_loopback: bool, **kwargs: Any) -> None:
+        if only_loopback:
+            keep_replica_on_loopback()
         super().__init__(**kwargs)
         self._retry_after_s = retry_after_s
         self._draining = False

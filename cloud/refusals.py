@@ -11,6 +11,7 @@ from shared.errors import BackendError, ContextLengthExceeded, InvalidRequest, I
 
 _CONTEXT = re.compile(r"maximum context length is (\d+) tokens")
 _TOTAL = re.compile(r"for a total of (?:at least )?(\d+) tokens")
+_OUTPUT = re.compile(r"=(\d+) cannot be greater than \S+=(\d+)")
 _FIELD = re.compile(r"[a-z][a-z_]{0,63}\Z")
 _PROMPT_FIELDS = {"input_tokens": "messages", "input_text": "messages"}
 """The engine's names for the prompt; clients know it under the field of their own route."""
@@ -26,6 +27,9 @@ def translated(message: str, status: int, param: str | None, *, prompt_field: st
         return engine_failed()
     if found := _CONTEXT.search(message):
         return _too_long(message, limit_tokens=int(found.group(1)), param=prompt_field)
+    if found := _OUTPUT.search(message):
+        needed, limit = (int(number) for number in found.groups())
+        return ContextLengthExceeded.of(needed_tokens=needed, limit_tokens=limit, param=param or prompt_field)
     if param is not None:
         param = prompt_field if param in _PROMPT_FIELDS else param if _FIELD.match(param) else None
     reason = "The model cannot take this value." if param else "The model cannot serve this request as it is."

@@ -180,6 +180,7 @@ class AppArgs(_Section):
     accelerator: AcceleratorSettings = Field(default_factory=AcceleratorSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
+    only_loopback: Literal[True] | None = Field(default=None, description="Set for a private cluster of one machine.")
 
     @classmethod
     def of(cls, settings: CloudSettings, models: tuple[ModelSettings, ...] | None = None) -> AppArgs:
@@ -205,8 +206,10 @@ class OpsArgs(_Section):
     """What `cloud.capacity:build` needs: the `args` of the capacity application in a Serve config."""
 
     models: tuple[OpsModel, ...] = Field(min_length=1)
+    only_loopback: Literal[True] | None = None
 
     @classmethod
     def of(cls, args: AppArgs) -> OpsArgs:
         """The arguments that go with those of the OpenAI application."""
-        return cls(models=tuple(OpsModel(**m.model_dump(include=set(OpsModel.model_fields))) for m in args.models))
+        models = tuple(OpsModel(**m.model_dump(include=set(OpsModel.model_fields))) for m in args.models)
+        return cls(models=models, only_loopback=args.only_loopback)

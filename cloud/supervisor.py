@@ -79,7 +79,7 @@ def serve(settings: CloudSettings) -> int:
         stack.callback(sweep, record.run_id)
         plan = Plan(
             settings=settings,
-            args=AppArgs.of(settings, tuple(_resolved(model) for model in settings.models)),
+            args=_args(settings),
             temp_dir=record.temp_dir,
             metrics_port=settings.ray.metrics_port or _free_port(),
         )
@@ -206,6 +206,8 @@ def driver_environment(record: Record, folder: Path) -> dict[str, str]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token),
         "RAY_USAGE_STATS_ENABLED": "0",
+        # A cluster of one node that nobody joins: Ray then takes the loopback address for all its servers.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         # Ray's default of 15 starves the engine as soon as anything else runs on the machine.
         "RAY_worker_niceness": "0",
         "RAY_metrics_report_interval_ms": "1000",
@@ -217,6 +219,11 @@ def driver_environment(record: Record, folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "TRANSFORMERS_VERBOSITY": "error",
     }
+
+
+def _args(settings: CloudSettings) -> AppArgs:
+    args = AppArgs.of(settings, tuple(_resolved(model) for model in settings.models))
+    return args if settings.ray.address else args.model_copy(update={"only_loopback": True})
 
 
 def _resolved(model: ModelSettings) -> ModelSettings:

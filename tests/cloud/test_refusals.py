@@ -21,6 +21,15 @@ def test_context_overflow_names_both_numbers() -> None:
     assert "2048" in error.message
 
 
+def test_an_output_limit_over_the_context_names_both_numbers() -> None:
+    message = "max_tokens=100000 cannot be greater than max_model_len=max_total_tokens=512. Please request fewer."
+    error = translated(message, 400, "max_tokens")
+    assert isinstance(error, ContextLengthExceeded)
+    assert error.param == "max_tokens"
+    assert "100000" in error.message
+    assert "512" in error.message
+
+
 def test_context_overflow_found_before_tokenising_has_one_number() -> None:
     error = translated("This model's maximum context length is 2048 tokens. 99 characters", 400, "input_text")
     assert isinstance(error, ContextLengthExceeded)

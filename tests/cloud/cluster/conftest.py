@@ -64,6 +64,15 @@ class Cluster:
         models = self.ask("GET", "/ops/capacity").json["models"]
         return next(each for each in models if each["model_id"] == model)
 
+    def listening(self) -> set[str]:
+        """Addresses on which processes of the cluster listen."""
+        ids = {process.pid for process in self.processes()}
+        return {
+            connection.laddr.ip
+            for connection in psutil.net_connections("inet")
+            if connection.status == psutil.CONN_LISTEN and connection.pid in ids
+        }
+
     def processes(self) -> list[psutil.Process]:
         """Every process of the cluster below the supervisor."""
         run = json.loads((self.home / "run" / "cloud" / "run.json").read_text())
@@ -102,7 +111,7 @@ def chat(text: str = "Which city is the capital of France?", **fields: Any) -> d
 
 def endless(**fields: Any) -> dict[str, Any]:
     """A chat body whose answer takes as long as the context lasts."""
-    return chat("Tell a story about the sea.", max_tokens=400, ignore_eos=True, **fields)
+    return chat("Tell a story about the sea.", ignore_eos=True, **{"max_tokens": 400, **fields})
 
 
 def eventually(condition: Callable[[], Any], limit_s: float = 60.0, pause_s: float = 0.1) -> Any:
@@ -133,7 +142,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         {"model_id": DEFAULT_MODEL, **MODEL, "autoscaling": limits},
         {"model_id": ASLEEP, **MODEL, "autoscaling": {"min_replicas": 0}},
     ]
-    settings = {"cloud": {"port": port, "models": models, "life": {"drain_s": 60}}}
+    settings = {"cloud": {"port": port, "models": models, "life": {"drain_s": 180}}}
     with isthmus("cloud", "serve", home=home, settings=settings, name="cloud") as program:
         cluster = Cluster(program, home, port, package.digest)
 
@@ -143,7 +152,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
         eventually(is_ready, START_LIMIT_S, pause_s=0.5)
         yield cluster
-        program.end(limit_s=120)
+        program.end(limit_s=240)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from edge.packages.catalogue import DEFAULT_MODEL
@@ -22,7 +24,7 @@ def test_it_is_what_routers_read_and_names_the_edge_tiers_digest(quiet: Cluster)
 def test_it_shows_a_running_request_and_its_end(quiet: Cluster) -> None:
     connection = quiet.connect()
     connection.request(
-        "POST", "/v1/chat/completions", _json(endless(stream=True)), {"Content-Type": "application/json"}
+        "POST", "/v1/chat/completions", json.dumps(endless(stream=True)).encode(), {"Content-Type": "application/json"}
     )
     response = connection.getresponse()
     assert response.read(10)
@@ -47,12 +49,6 @@ def test_a_sleeping_model_is_listed_and_stays_asleep_while_it_is_watched(cluster
 def test_other_paths_below_ops_are_not_found(cluster: Cluster) -> None:
     answer = cluster.ask("GET", "/ops/other")
     assert (answer.status, answer.error["code"]) == (404, "unknown_route")
-
-
-def _json(body: object) -> bytes:
-    import json
-
-    return json.dumps(body).encode()
 
 
 @pytest.mark.slow

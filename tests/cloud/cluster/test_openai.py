@@ -76,3 +76,8 @@ def test_other_origins_get_no_permission(cluster: Cluster) -> None:
     assert response.read()
     assert not [name for name, _ in response.getheaders() if name.lower().startswith("access-control")]
     connection.close()
+
+
+def test_nothing_of_it_listens_beyond_loopback(cluster: Cluster) -> None:
+    """Ray's own servers included: what they read they trust."""
+    assert {address.removeprefix("::ffff:") for address in cluster.listening()} == {"127.0.0.1"}

@@ -29,7 +29,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("RV-09 messages is an object", {"messages": {}}, "messages"),
     ("too many sequences", {"n": 100}, "n"),
     ("stop id beyond the vocabulary", {"stop_token_ids": [100_000]}, "stop_token_ids"),
-    ("output over the context", {"max_tokens": 100_000}, "messages"),
+    ("output over the context", {"max_tokens": 100_000}, "max_tokens"),
     ("prompt over the context", {"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
 ]
 
@@ -51,6 +51,9 @@ def test_context_overflow_has_its_code_and_both_numbers(cluster: Cluster) -> Non
     error = cluster.ask("POST", "/v1/chat/completions", chat("word " * 600, max_tokens=8)).error
     assert error["code"] == "context_length_exceeded"
     assert "512" in error["message"]
+    output = cluster.ask("POST", "/v1/chat/completions", chat(max_tokens=100_000)).error
+    assert output["code"] == "context_length_exceeded"
+    assert "512" in output["message"]
     prompt = {"model": chat()["model"], "prompt": "word " * 600, "max_tokens": 8}
     assert cluster.ask("POST", "/v1/completions", prompt).error["param"] == "prompt"
 

@@ -17,7 +17,7 @@ def test_sigterm_finishes_streams_refuses_new_work_and_leaves_nothing(quiet: Clu
     """UP-01 for the cloud tier."""
     processes = quiet.processes()
     connection = quiet.connect()
-    body = json.dumps(endless(stream=True)).encode()
+    body = json.dumps(endless(stream=True, max_tokens=120)).encode()
     connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
     assert response.read(10)

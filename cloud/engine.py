@@ -1,0 +1,22 @@
+"""The vLLM engine of a replica on CPU: scheduler and model in one process, for there is one device.
+
+Ray Serve LLM asks vLLM for a worker process of its own on CPU. Scheduler and worker then wait for each other in busy
+loops on shared memory: of two cores, one is spent on waiting, beside half a gigabyte and the second load of vLLM.
+Internal to Ray and vLLM, like all of `cloud.rayllm`, but loads vLLM, which only replicas may.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.llm._internal.serve.engines.vllm.vllm_engine import VLLMEngine
+
+
+class OneProcessEngine(VLLMEngine):  # type: ignore[misc]  # Ray ships no types
+    """`VLLMEngine` that runs the model where it schedules, unless the model spans several devices."""
+
+    def _start_async_llm_engine(self, vllm_engine_args: Any, vllm_engine_config: Any, placement_group: Any) -> Any:
+        parallel = vllm_engine_config.parallel_config
+        if parallel.world_size == 1:
+            parallel.distributed_executor_backend = "uni"
+        return super()._start_async_llm_engine(vllm_engine_args, vllm_engine_config, placement_group)
