@@ -31,6 +31,7 @@ from cloud.settings import AppArgs, CloudSettings, ModelSettings
 from shared import logs
 from shared.errors import SettingsError
 from shared.http.lifecycle import bind
+from shared.processes import adopt_orphans
 from shared.settings import environment, home
 
 MAX_TEMP_DIR_BYTES = 43
@@ -76,7 +77,9 @@ def serve(settings: CloudSettings) -> int:
         bind(settings.host, settings.port, setting="cloud.port").close()
         record = Record(run_id=secrets.token_hex(8), temp_dir=str(choose_temp_dir(settings, folder)))
         (folder / "run.json").write_text(record.model_dump_json())
-        stack.callback(sweep, record.run_id)
+        # Whoever loses its parent in this run comes to this process, and is ended with the rest.
+        adopt_orphans()
+        stack.callback(sweep, record.run_id, Path(record.temp_dir), own=True)
         plan = Plan(
             settings=settings,
             args=_args(settings),
@@ -139,7 +142,7 @@ def clean_up(folder: Path) -> None:
         record = Record.model_validate_json((folder / "run.json").read_bytes())
     except (OSError, ValidationError):
         return
-    if killed := sweep(record.run_id):
+    if killed := sweep(record.run_id, Path(record.temp_dir)):
         logs.get("cloud").warning("stale_processes_ended", count=killed)
     shutil.rmtree(record.temp_dir, ignore_errors=True)
     (folder / "run.json").unlink(missing_ok=True)

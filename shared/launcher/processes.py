@@ -1,7 +1,7 @@
 """Child programs of a run: each in a session of its own, marked in its environment, and ended to the last process.
 
-Ray and vLLM start processes that leave their parent's group, so a group signal is not enough: whatever carries the
-run's mark in its environment belongs to the run, and is found through /proc.
+Ray and vLLM start processes that leave their parent's group, so a group signal is not enough: see `shared.processes`
+for how they are found.
 """
 
 from __future__ import annotations
@@ -11,18 +11,17 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
 
+from shared import processes
 from shared.settings import HOME_VARIABLE, environment, home
 
 RUN_VARIABLE = "ISTHMUS_RUN_ID"
 FOLDER_VARIABLE = "ISTHMUS_RUN_DIR"
 TIER_VARIABLE = "ISTHMUS_RUN_TIER"
-_SWEEPS = 50
-_SWEEP_PAUSE_S = 0.1
 ISTHMUS = (sys.executable, "-P", "-m", "shared.cli")
 """The `isthmus` command of this installation. -P keeps the working directory off the import path: a folder there that
 is named like a package must not be imported."""
@@ -57,6 +56,10 @@ class Child:
         """The exit code; negative for a signal."""
         return await self._process.wait()
 
+    def family(self) -> list[psutil.Process]:
+        """The program and all that stands below it now: to be taken before it is ended, while the links are there."""
+        return processes.descendants_of([self.pid]) if self._process.returncode is None else []
+
     def ask_to_stop(self) -> None:
         """SIGTERM to the program alone: it knows in which order its own children end."""
         if self._process.returncode is None:
@@ -77,45 +80,20 @@ def child_environment(folder: Path, run_id: str, tier: str, settings: Mapping[st
 
 def marked(folder: Path, *, run_id: str | None = None, tier: str | None = None) -> list[psutil.Process]:
     """Processes of the runs whose folder is `folder`: of any run and tier where None is given."""
-    wanted = {FOLDER_VARIABLE: str(folder)}
+    identity = {FOLDER_VARIABLE: str(folder)}
     if run_id is not None:
-        wanted[RUN_VARIABLE] = run_id
-    if tier is not None:
-        wanted[TIER_VARIABLE] = tier
-    return [process for process in psutil.process_iter() if _carries(process, wanted)]
+        identity[RUN_VARIABLE] = run_id
+    return processes.marked(identity, narrowed={TIER_VARIABLE: tier} if tier is not None else {})
 
 
-def _carries(process: psutil.Process, wanted: Mapping[str, str]) -> bool:
-    if process.pid == os.getpid():
-        return False
-    try:
-        found = process.environ()
-    except (psutil.Error, OSError):  # ended meanwhile, or another user's
-        return False
-    return all(found.get(name) == value for name, value in wanted.items())
+async def sweep(
+    folder: Path, *, run_id: str | None = None, tier: str | None = None, known: Iterable[psutil.Process] = ()
+) -> int:
+    """Kill marked processes, and those in `known` with all below them, until none is left; return how many."""
+    roots = list(known)
 
+    def find() -> list[psutil.Process]:
+        alive = [process.pid for process in roots if processes.is_running(process)]
+        return [*processes.descendants_of(alive), *marked(folder, run_id=run_id, tier=tier)]
 
-async def sweep(folder: Path, *, run_id: str | None = None, tier: str | None = None) -> int:
-    """Kill marked processes until none is left; return how many there were.
-
-    Repeated, because a process may fork while the list is being read; bounded, because one in uninterruptible
-    sleep stays until its device answers.
-    """
-    killed: set[int] = set()
-    for _ in range(_SWEEPS):
-        alive = [p for p in await asyncio.to_thread(marked, folder, run_id=run_id, tier=tier) if _is_running(p)]
-        if not alive:
-            break
-        for process in alive:
-            killed.add(process.pid)
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        await asyncio.sleep(_SWEEP_PAUSE_S)
-    return len(killed)
-
-
-def _is_running(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return await asyncio.to_thread(processes.end, find)

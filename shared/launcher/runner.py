@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+import psutil
+
 from shared.backoff import full_jitter_s
 from shared.clock import Clock
 from shared.errors import StartFailed
@@ -23,6 +25,7 @@ from shared.launcher.processes import Child, child_environment, sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.settings import RestartSettings
 from shared.launcher.tiers import Tier
+from shared.processes import is_running
 
 
 class TierState(StrEnum):
@@ -82,6 +85,7 @@ class TierRunner:
         self._released = asyncio.Event()
         self._released.set()
         self._child: Child | None = None
+        self.family: list[psutil.Process] = []
         self._fraction: Callable[[], float] = random.SystemRandom().random
 
     @property
@@ -140,6 +144,7 @@ class TierRunner:
     async def kill(self) -> None:
         """End the tier's processes at once and keep it down until `release`."""
         self._released.clear()
+        self.remember_family()
         if self._child is not None:
             self._child.kill_group()
         await self._sweep()
@@ -148,8 +153,15 @@ class TierRunner:
         """Let a held tier start again."""
         self._released.set()
 
+    def remember_family(self) -> None:
+        """Note the processes of this tier as long as their descent shows; what outlives it is ended by its name."""
+        if self._child is not None:
+            self.family = [p for p in self.family if is_running(p)]
+            self.family += self._child.family()
+
     def ask_to_stop(self) -> None:
         """Let the tier drain and end."""
+        self.remember_family()
         if self._child is not None:
             self._child.ask_to_stop()
 
@@ -160,11 +172,12 @@ class TierRunner:
 
     def kill_now(self) -> None:
         """SIGKILL the tier's process group."""
+        self.remember_family()
         if self._child is not None:
             self._child.kill_group()
 
     async def _sweep(self) -> None:
-        await sweep(self._launch.folder, run_id=self._launch.run_id, tier=self.tier.name)
+        await sweep(self._launch.folder, run_id=self._launch.run_id, tier=self.tier.name, known=self.family)
 
     async def _run_to_end(self, command: tuple[str, ...]) -> int:
         child = await self._start(command)
@@ -184,6 +197,7 @@ class TierRunner:
                 seconds = (self._launch.clock.now_ms() - began_ms) / 1000
                 self._reporter.note(self.tier.name, f"ready after {seconds:.1f} s", url=self.url)
             elif not ended.done():
+                self.remember_family()
                 child.kill_group()
                 await self._sweep()
                 await ended

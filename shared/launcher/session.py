@@ -214,7 +214,8 @@ class Session:
         if not ended.done():
             for runner in self.runners.values():
                 runner.kill_now()
-        await sweep(self._folder, run_id=self._run_id)
+        known = [process for runner in self.runners.values() for process in runner.family]
+        await sweep(self._folder, run_id=self._run_id, known=known)
         await ended
         hurried.cancel()
         self._reporter.note("up", "stopped")

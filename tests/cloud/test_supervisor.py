@@ -43,10 +43,10 @@ def run_of_two(run_id: str) -> Iterator[list[int]]:
 
 def test_a_run_is_found_and_ended_whole_and_no_other_is_touched() -> None:
     with run_of_two("run-a") as first, run_of_two("run-b") as second:
-        assert sorted(marked("run-a")) == sorted(first)
+        assert sorted(p.pid for p in marked("run-a")) == sorted(first)
         assert sweep("run-a") == 2
         assert marked("run-a") == []
-        assert sorted(marked("run-b")) == sorted(second)
+        assert sorted(p.pid for p in marked("run-b")) == sorted(second)
 
 
 def test_the_next_start_cleans_up_after_one_that_was_killed(tmp_path: Path) -> None:

@@ -76,11 +76,7 @@ class Cluster:
     def processes(self) -> list[psutil.Process]:
         """Every process of the cluster below the supervisor."""
         run = json.loads((self.home / "run" / "cloud" / "run.json").read_text())
-        found = []
-        for pid in marked(run["run_id"]):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(pid))
-        return found
+        return marked(run["run_id"], Path(run["temp_dir"]))
 
 
 @dataclass(frozen=True, slots=True)
