@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from shared.processes import descendants_of, end, marked
+from shared.processes import descendants_of, end, is_running, marked
 
 _SLEEP = "import time; time.sleep(600)"
 # A child in a session of its own, without the run's environment: what a process that overwrote its title looks like.
@@ -25,6 +25,11 @@ middle = subprocess.run([sys.executable, "-c", {_UNMARKED!r}], capture_output=Tr
 orphan = int(middle.stdout)
 print(orphan, [p.pid for p in descendants_of([os.getpid()])] == [orphan], end(lambda: descendants_of([os.getpid()])))
 """
+
+
+def is_running_pid(pid: int) -> bool:
+    """Whether it runs; one that only waits to be collected does not."""
+    return psutil.pid_exists(pid) and is_running(psutil.Process(pid))
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def test_descent_reaches_a_child_without_marks_and_leaves_this_process_out() -> 
         assert {p.pid for p in descendants_of([parent.pid])} == {parent.pid, child}
         assert os.getpid() not in {p.pid for p in descendants_of([os.getpid()])}
         assert end(lambda: descendants_of([parent.pid])) == 2
-        assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+        assert not is_running_pid(child)
 
 
 def test_one_that_adopts_orphans_keeps_and_ends_them() -> None:
@@ -53,7 +58,7 @@ def test_one_that_adopts_orphans_keeps_and_ends_them() -> None:
     orphan, found, killed = done.stdout.split()
     assert found == "True"
     assert killed == "1"
-    assert not psutil.pid_exists(int(orphan))
+    assert not is_running_pid(int(orphan))
 
 
 def test_one_mark_of_several_is_enough_and_a_foreign_one_excludes() -> None:
