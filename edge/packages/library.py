@@ -9,7 +9,7 @@ from edge.packages.catalogue import CATALOGUE, CatalogueEntry, entry_named
 from edge.packages.model_file import inspect
 from edge.packages.package import Package, check_digest, check_header, opened
 from edge.packages.progress import ProgressListener, ignore
-from edge.packages.sources import fetch_wheel, member_of
+from edge.packages.sources.wheel import fetch_wheel, member_of
 from edge.packages.store import Installation, Origin, PackageStore
 from shared.errors import InvalidRequest, NotFound, TrustError
 
