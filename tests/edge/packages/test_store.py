@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from edge.packages import store as store_module
+from edge.packages import durable
+from edge.packages.installation import Origin
 from edge.packages.manifest import read_manifest
 from edge.packages.package import FileIdentity, Package, check_digest, check_header, opened
 from edge.packages.progress import Progress, Step
-from edge.packages.store import Origin, PackageStore
+from edge.packages.store import PackageStore
 from shared.errors import DigestMismatch, InvalidRequest, ModelCorrupt, NotFound, SettingsError, TrustError
 
 Write = Callable[[int], Path]
@@ -100,7 +101,8 @@ _DIE_AT = """
 import os, signal, sys
 from pathlib import Path
 from edge.packages.package import check_digest, check_header, opened
-from edge.packages.store import Origin, PackageStore
+from edge.packages.installation import Origin
+from edge.packages.store import PackageStore
 
 root, source = Path(sys.argv[1]), Path(sys.argv[2])
 watched = ("write", "fsync", "open", "mkdir", "rename", "replace", "symlink", "unlink", "rmdir")
@@ -231,8 +233,8 @@ def test_too_little_room_is_refused_before_anything_is_written(
     install: Install, small_model: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = small_model(1)
-    usage = store_module.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(store_module.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    usage = durable.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(durable.shutil, "disk_usage", lambda _: usage._replace(free=1000))
     with pytest.raises(SettingsError, match="1000 are free") as caught:
         install(path)
     assert caught.value.code == "disk_full"
@@ -270,7 +272,7 @@ def test_a_manifest_that_was_changed_is_refused(store: PackageStore, install: In
     text = manifest.read_text()
     manifest.chmod(0o644)
     manifest.write_text(text.replace('"trained_context_tokens": 2048', '"trained_context_tokens": 4096'))
-    with pytest.raises(ModelCorrupt, match="header"):
+    with pytest.raises(ModelCorrupt, match="other than the manifest"):
         verify(store.current("small"))
     manifest.write_text(text.replace('"digest": "sha256:', '"digest": "sha256:0', 1))
     with pytest.raises(ModelCorrupt):
