@@ -80,11 +80,18 @@ def _cores_usable(cores_total: int, cgroup: Path) -> int:
 def _memory(cgroup: Path) -> tuple[int, int]:
     """Total and available bytes: the machine's, or the container's (cgroup v2) where that is less."""
     memory = psutil.virtual_memory()
+    limit, free = _text(cgroup / "memory.max"), container_available_bytes(cgroup)
+    if free is None or limit is None:
+        return memory.total, memory.available
+    return min(memory.total, int(limit)), min(memory.available, free)
+
+
+def container_available_bytes(cgroup: Path) -> int | None:
+    """What the container (cgroup v2) at `cgroup` may still take; None where it has no limit."""
     limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
     if not (limit and used and limit.isdigit() and used.isdigit()):
-        return memory.total, memory.available
-    free = max(0, int(limit) - int(used) + _reclaimable_bytes(cgroup / "memory.stat"))
-    return min(memory.total, int(limit)), min(memory.available, free)
+        return None
+    return max(0, int(limit) - int(used) + _reclaimable_bytes(cgroup / "memory.stat"))
 
 
 def _reclaimable_bytes(memory_stat: Path) -> int:

@@ -11,6 +11,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -49,6 +50,9 @@ class EngineChild:
         self._path = path
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._tail = bytearray()
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         self._stderr = asyncio.create_task(self._keep_stderr_tail())
 
     @classmethod
@@ -88,6 +92,27 @@ class EngineChild:
         """Where it listens."""
         return EngineConnection(base_url=_BASE_URL, socket_path=self._path, headers=self._headers)
 
+    @contextlib.contextmanager
+    def using(self) -> Iterator[EngineConnection]:
+        """Where it listens, for a request that `unused` waits for."""
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield self.connection
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._unused.set()
+
+    async def unused(self, limit_s: float) -> None:
+        """Wait until no request is under way, or the process has ended; at most `limit_s`."""
+        waits = [asyncio.ensure_future(self._unused.wait()), asyncio.ensure_future(self.ended())]
+        try:
+            await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
     async def prove(self, limit_s: float) -> None:
         """Wait until the process has loaded its model and has generated one token.
 
@@ -100,6 +125,15 @@ class EngineChild:
                 await self._one_token()
         except TimeoutError:
             raise StartFailed(f"The engine did not become ready within {limit_s:g} s.") from None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.returncode is None
+
+    async def ended(self) -> None:
+        """Wait for the end of the process."""
+        await self._process.wait()
 
     async def exited(self) -> str:
         """Wait for the end of the process; the reason in words without content."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -69,6 +70,13 @@ class Engine(Protocol):
 
         Raises:
             NotReady: the engine does not serve now; `retry_after_s` says when to ask again.
+        """
+
+    def using(self) -> AbstractContextManager[EngineConnection]:
+        """The same, for a request: a swap does not end the process behind it before the block has ended.
+
+        Raises:
+            NotReady: as `connection`.
         """
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:

@@ -118,7 +118,7 @@ def test_kv_03_where_not_even_the_minimum_fits_both_figures_are_named() -> None:
     with pytest.raises(InsufficientMemory) as refused:
         plan_capacity(MODEL_A, budget, DEMAND)
     error = refused.value
-    needed = (4 << 30) + 256 * MIB + 2048 * (128 << 10) + overhead_bytes(MODEL_A, 63)
+    needed = (4 << 30) + 256 * MIB + 2048 * (128 << 10) + overhead_bytes(MODEL_A, 63, context_tokens=2048)
     assert (error.needed_bytes, error.free_bytes) == (needed, budget.available_bytes)
     assert str(needed) in error.message
     assert str(budget.available_bytes) in error.message

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -217,6 +217,10 @@ class FakeEngine:
         if self._status.state is not EngineState.READY:
             raise NotReady("The model is not ready.", retry_after_s=self._status.retry_after_s)
         return EngineConnection("http://engine", self.server.socket_path, {"Authorization": "Bearer s"})
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[EngineConnection]:
+        yield self.connection()
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         self._listeners.append(listener)
