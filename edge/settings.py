@@ -75,6 +75,17 @@ class ThermalSettings(_Part):
         return self
 
 
+class TrustSettings(_Part):
+    """Who may vouch for packages, and what happens to a package for which nobody does."""
+
+    policy: Literal["require", "warn", "off"] | None = Field(
+        default=None,
+        description="A package without a signature by a trusted key: require refuses it, warn says so, off does not "
+        "look; none: require once any key is trusted.",
+    )
+    dir: Path | None = Field(default=None, description="Trusted keys and time; default: trust in the Isthmus home.")
+
+
 class RouterSettings(_Part):
     """The router that this agent reports to."""
 
@@ -102,6 +113,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
+    trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
     keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
@@ -130,6 +142,11 @@ class EdgeSettings(SectionSettings, section="edge"):
     def store_dir(self) -> Path:
         """Where packages are installed."""
         return self.models_dir or home() / "models"
+
+    @property
+    def trust_dir(self) -> Path:
+        """Where trusted keys, and what is known of time and channels, are kept."""
+        return self.trust.dir or home() / "trust"
 
     @property
     def engine_dir(self) -> Path:

@@ -139,7 +139,7 @@ class Installation:
         self._progress(Progress(Step.SYNC))
         sync_tree(staging)
         self._progress(Progress(Step.ACTIVATE))
-        folder = self._versions.activate(staging, manifest.digest)
+        folder = self._versions.activate(staging, raw)
         return Package(name=manifest.name, folder=folder, manifest=manifest)
 
     def _require_sequence(self, sequence: int, signed_digest: str | None = None) -> None:

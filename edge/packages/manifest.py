@@ -76,6 +76,8 @@ class ModelFacts(_Frozen):
     parameters: int = Field(ge=1)
     weight_bytes: dict[str, int]
     """Bytes of the tensors by what they are for: embedding, qkv, attention_output, feed_forward, head, other."""
+    tensor_bytes: dict[str, dict[str, int]] = {}
+    """The same by the type that the tensors are stored in, such as `{"qkv": {"Q4_1": 1000}}`."""
     geometry: ModelGeometry
     tokenizer: TokenizerFacts
     rope: RopeFacts

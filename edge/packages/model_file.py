@@ -60,11 +60,13 @@ def inspect(fd: int) -> ModelFacts:
         vocabulary_tokens=tokenizer.tokens,
     )
     _require_agreement(header, geometry)
+    tensor_bytes = _tensor_bytes(header)
     return ModelFacts(
         architecture=architecture,
         quantisation=_quantisation(header),
         parameters=sum(math.prod(tensor.dimensions) for tensor in header.tensors),
-        weight_bytes=_weight_bytes(header),
+        weight_bytes={role: sum(types.values()) for role, types in tensor_bytes.items()},
+        tensor_bytes=tensor_bytes,
         geometry=geometry,
         tokenizer=tokenizer,
         rope=_rope(header, architecture),
@@ -198,11 +200,12 @@ def _quantisation(header: GgufHeader) -> str:
     return max(sizes, key=lambda name: sizes[name])
 
 
-def _weight_bytes(header: GgufHeader) -> dict[str, int]:
-    sizes: dict[str, int] = {}
+def _tensor_bytes(header: GgufHeader) -> dict[str, dict[str, int]]:
+    sizes: dict[str, dict[str, int]] = {}
     for tensor in header.tensors:
         role = next((role for pattern, role in _ROLES if pattern.match(tensor.name)), "other")
-        sizes[role] = sizes.get(role, 0) + tensor.size_bytes
+        types = sizes.setdefault(role, {})
+        types[tensor.type_name] = types.get(tensor.type_name, 0) + tensor.size_bytes
     return sizes
 
 

@@ -1,6 +1,6 @@
 """Installs packages such that at every instant, whatever is killed, each name has its old version or its new one.
 
-    <root>/<name>/versions/<number>-<digest>/    manifest.json, the package's files, manifest.sig; written once
+    <root>/<name>/versions/<number>-<hash>/      manifest.json, the package's files, manifest.sig; written once
     <root>/<name>/current                        link to the version in use
     <root>/<name>/previous                       link to the last one before it
     <root>/<name>/staging-…                      work that has not finished
@@ -22,12 +22,12 @@ from pathlib import Path
 
 from edge.packages.durable import disk_errors, drop_scratch, sync_folder
 from edge.packages.installation import Installation
-from edge.packages.manifest import read_manifest
+from edge.packages.manifest import MANIFEST_FILE, manifest_bytes, parse_manifest
 from edge.packages.package import Package
 from edge.packages.progress import Progress, ProgressListener, Step, ignore
 from edge.packages.trust import NO_TRUST, Trust
-from edge.packages.versions import Versions
-from shared.errors import InvalidRequest, NotFound, SettingsError
+from edge.packages.versions import Versions, fingerprint
+from shared.errors import DigestMismatch, InvalidRequest, NotFound, SettingsError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOCK_FILE = ".lock"
@@ -51,7 +51,7 @@ class PackageStore:
 
         Raises:
             NotFound: it is not installed.
-            ModelCorrupt: its manifest cannot be read.
+            TrustError: its manifest cannot be read, or was changed.
         """
         return self._package(name, self._versions(name).current)
 
@@ -87,8 +87,9 @@ class PackageStore:
             NotFound: it is not installed.
             SettingsError: the disk cannot be written, or the right could not be had in time.
         """
-        self.current(name)
         versions = self._versions(name)
+        if versions.current is None:
+            raise NotFound(f"Model {name} is not installed.", param="name")
         with disk_errors(self._root, "nothing was changed"), _locked(versions.home, progress):
             drop_scratch(versions.home)
             yield versions
@@ -111,7 +112,12 @@ class PackageStore:
         if version is None:
             raise NotFound(f"Model {name} is not installed.", param="name")
         folder = self._root / name / version
-        return Package(name=name, folder=folder, manifest=read_manifest(folder))
+        raw = manifest_bytes(folder)
+        if fingerprint(raw) != folder.name.rpartition("-")[2]:
+            raise DigestMismatch(
+                f"{name}: {MANIFEST_FILE} was changed since it was installed. Install it again.", param="manifest"
+            )
+        return Package(name=name, folder=folder, manifest=parse_manifest(raw))
 
     def _folders(self) -> list[str]:
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -19,12 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SUFFIX = ".pub"
 
 
-class TrustPolicy(StrEnum):
-    """What happens to a package that no trusted key has signed."""
-
-    REQUIRE = "require"
-    WARN = "warn"
-    OFF = "off"
+TrustPolicy = Literal["require", "warn", "off"]
+"""What happens to a package that no trusted key has signed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +52,7 @@ class Trust:
             Unsigned: there is no signature, and the policy asks for one.
             UntrustedKey: no trusted key has signed, and the policy asks for one.
         """
-        if self.policy is TrustPolicy.OFF:
+        if self.policy == "off":
             return self._signer_if_any(manifest, signatures)
         if signatures is None:
             self._object(_unsigned(name))
@@ -73,18 +69,18 @@ class Trust:
 
     def judge_signer(self, name: str, key_id: str | None) -> None:
         """What `judge` would say of a manifest that only `key_id` (None: nobody) will have signed; raises as it."""
-        if self.policy is not TrustPolicy.REQUIRE or key_id in self.keys:
+        if self.policy != "require" or key_id in self.keys:
             return
         raise _unsigned(name) if key_id is None else _untrusted(name, [key_id])
 
     def _signer_if_any(self, manifest: bytes, signatures: bytes | None) -> TrustedKey | None:
         try:
-            return replace_policy(self, TrustPolicy.REQUIRE).judge("", manifest, signatures)
+            return replace_policy(self, "require").judge("", manifest, signatures)
         except TrustError:
             return None
 
     def _object(self, problem: TrustError) -> None:
-        if self.policy is TrustPolicy.REQUIRE:
+        if self.policy == "require":
             raise problem
         self.warn(problem)
 
@@ -94,7 +90,7 @@ def replace_policy(trust: Trust, policy: TrustPolicy) -> Trust:
     return Trust(policy, trust.keys, trust.warn)
 
 
-NO_TRUST = Trust(TrustPolicy.OFF, {})
+NO_TRUST = Trust("off", {})
 """Nobody is trusted and nobody asked: a device before its owner has trusted a key."""
 
 
@@ -121,7 +117,7 @@ class TrustedKeys:
     def trust(self, policy: TrustPolicy | None, warn: Callable[[TrustError], None] = _silent) -> Trust:
         """Keys and policy; without one: `require` once any key is trusted, else `off`."""
         keys = {key.key_id: key for key in self.all()}
-        return Trust(policy or (TrustPolicy.REQUIRE if keys else TrustPolicy.OFF), keys, warn)
+        return Trust(policy or ("require" if keys else "off"), keys, warn)
 
     def add(self, path: Path, name: str | None = None) -> TrustedKey:
         """Trust the public key in the PEM file `path` under `name` (default: the file's).
@@ -130,8 +126,7 @@ class TrustedKeys:
             SettingsError: no such key, an unfit name, or one that another key has.
         """
         key = _key(name or path.stem, read_public(path))
-        if not _NAME.fullmatch(key.name):
-            raise SettingsError("A key's name is made of letters, digits and ._- (at most 64).", param="name")
+        check_key_name(key.name)
         for known in self.all():
             if known.key_id == key.key_id and known.name == key.name:
                 return key
@@ -155,6 +150,16 @@ class TrustedKeys:
                     sync_folder(self._folder)
                 return key
         raise NotFound("No trusted key has that name or id.", param="name")
+
+
+def check_key_name(name: str) -> None:
+    """Refuse what would not do as the name of a file.
+
+    Raises:
+        SettingsError: it is no name of a key.
+    """
+    if not _NAME.fullmatch(name):
+        raise SettingsError("A key's name is made of letters, digits and ._- (at most 64).", param="name")
 
 
 def _key(name: str, public: Ed25519PublicKey) -> TrustedKey:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 import shutil
@@ -48,16 +49,16 @@ class Versions:
             return None
         return manifest.sequence, manifest.digest
 
-    def activate(self, staging: Path, digest: str) -> Path:
+    def activate(self, staging: Path, manifest: bytes) -> Path:
         """Move the staged version to its place and point to it: the step after which it is the installed one."""
         folder = self.home / "versions"
         folder.mkdir(exist_ok=True)
         sync_folder(self.home)
-        version = f"versions/{self._next_number():06d}-{digest.removeprefix('sha256:')[:_DIGEST_DIGITS]}"
+        version = f"versions/{self._next_number():06d}-{fingerprint(manifest)}"
         staging.rename(self.home / version)
         sync_folder(folder)
         old = self.current
-        # The same bytes again are a repair: what came before them stays the version to go back to.
+        # The same package again is a repair: what came before them stays the version to go back to.
         if old is not None and old[-_DIGEST_DIGITS:] != version[-_DIGEST_DIGITS:]:
             point(self.home / "previous", old)
         point(self.home / "current", version)
@@ -124,6 +125,11 @@ class Versions:
             return read_manifest(self.home / version).sequence
         except TrustError:  # a damaged version can be repaired by any release
             return 0
+
+
+def fingerprint(manifest: bytes) -> str:
+    """What a version's folder is named by: its manifest cannot change without being found out, signed or not."""
+    return hashlib.sha256(manifest).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _target(link: Path) -> str | None:
