@@ -20,6 +20,7 @@ from edge.packages.manifest import (
     SIGNATURE_FILE,
     Manifest,
     PackageFile,
+    check_path,
     digest_of,
     parse_manifest,
 )
@@ -92,11 +93,17 @@ class Installation:
             SettingsError: the disk is full; nothing changed.
         """
         key = origin.signing_key
+        for file in files:
+            check_path(file.path)
         self._trust.judge_signer(self._name, key.key_id if key else None)
         sequence = origin.sequence or max(1, self._versions.floor_sequence)
         self._require_sequence(sequence)
         with self.workspace(sum(file.size_bytes for file in files)) as staging:
-            staged = stage(staging, files, origin.source, self._progress)
+            hashes = stage(staging, files, origin.source, self._progress)
+            staged = tuple(
+                PackageFile(path=file.path, sha256=hashes[file.path], size_bytes=file.size_bytes)
+                for file in sorted(files, key=lambda file: file.path)
+            )
             self._progress(Progress(Step.CHECK))
             manifest = Manifest(
                 name=self._name,

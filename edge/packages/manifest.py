@@ -11,6 +11,7 @@ and one signature.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -23,12 +24,9 @@ from shared.errors import ModelCorrupt
 
 PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-FilePath = Annotated[
-    str,
-    StringConstraints(
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}(/[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}){0,7}$", max_length=256
-    ),
-]
+_PATH_LIMIT = 256
+_PATH_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}(/[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}){0,7}$"
+FilePath = Annotated[str, StringConstraints(pattern=_PATH_PATTERN, max_length=_PATH_LIMIT)]
 """Relative, of plain names alone: nothing hidden, no `..`, no name that a file system would change."""
 MANIFEST_FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"
@@ -70,7 +68,7 @@ class RopeFacts(_Frozen):
 class ModelFacts(_Frozen):
     """All that the header of a model file states about the model."""
 
-    format: Literal["gguf"] = "gguf"
+    format: Literal["gguf", "onnx"] = "gguf"
     architecture: str
     quantisation: str
     parameters: int = Field(ge=1)
@@ -82,6 +80,8 @@ class ModelFacts(_Frozen):
     tokenizer: TokenizerFacts
     rope: RopeFacts
     trained_context_tokens: int = Field(ge=1)
+    kv_element: Literal["f16", "f32"] | None = None
+    """Element type of keys and values where the file fixes it; None: the engine's choice."""
 
 
 class PackageFile(_Frozen):
@@ -152,6 +152,16 @@ def digest_of(files: Iterable[PackageFile], entry: str) -> str:
             return f"sha256:{file.sha256}"
         listing.update(f"{file.sha256} {file.size_bytes} {file.path}\n".encode())
     return f"sha256:{listing.hexdigest()}"
+
+
+def check_path(path: str) -> None:
+    """Refuse what may not be the path of a file in a package.
+
+    Raises:
+        ModelCorrupt: it is hidden, absolute, leaves the folder, or has characters that file systems treat differently.
+    """
+    if len(path) > _PATH_LIMIT or not re.fullmatch(_PATH_PATTERN, path):
+        raise ModelCorrupt(f"{ascii(path)[1:-1][:80]} may not be the path of a file in a package.", param="files")
 
 
 def canonical(value: object) -> bytes:

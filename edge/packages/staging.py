@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Protocol
 
 from edge.packages.durable import write_all
-from edge.packages.manifest import PackageFile
 from edge.packages.progress import Progress, ProgressListener, Step
 from shared.errors import DigestMismatch, ModelCorrupt
 
@@ -35,27 +34,23 @@ class Incoming:
     sha256: str | None = None
 
 
-def stage(
-    folder: Path, incoming: Iterable[Incoming], source: str, progress: ProgressListener
-) -> tuple[PackageFile, ...]:
-    """Copy `incoming` below `folder`; on return every byte is on the disk. Sorted by path.
+def stage(folder: Path, incoming: Iterable[Incoming], source: str, progress: ProgressListener) -> dict[str, str]:
+    """Copy `incoming` below `folder`; on return every byte is on the disk. The sha256 of each path.
 
     Raises:
         ModelCorrupt: a source gave more or fewer bytes than it said; `param` is the file.
         DigestMismatch: bytes do not hash to what was promised.
     """
-    files = []
+    hashes = {}
     for each in incoming:
-        # Only well-formed relative paths get this far: PackageFile refuses the others before a byte is written.
-        PackageFile(path=each.path, sha256="0" * 64, size_bytes=each.size_bytes)
         target = folder / each.path
         target.parent.mkdir(parents=True, exist_ok=True)
         with each.open() as content:
             sha256 = _copy(content, target, each.path, each.size_bytes, progress)
         if each.sha256 is not None and sha256 != each.sha256:
             raise DigestMismatch(f"{each.path} from {source} does not hash to what was pinned.", param=each.path)
-        files.append(PackageFile(path=each.path, sha256=sha256, size_bytes=each.size_bytes))
-    return tuple(sorted(files, key=lambda file: file.path))
+        hashes[each.path] = sha256
+    return hashes
 
 
 def _copy(content: Readable, target: Path, path: str, size_bytes: int, progress: ProgressListener) -> str:
