@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edge import package_commands
+from edge import package_commands, plan_commands
 from edge.settings import EdgeSettings
 from shared import logs
 from shared.settings import load
@@ -19,6 +19,7 @@ app = typer.Typer(
     name="edge", help="Run and manage a device's model: serve, pull, list, verify, plan.", no_args_is_help=True
 )
 app.add_typer(package_commands.app)
+app.add_typer(plan_commands.app)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -95,22 +96,6 @@ def import_(
             file, name or file.stem, sequence=sequence, signing_key=_key_in(sign_with), progress=listener
         )
     package_console.show_package(library, package, as_json=as_json)
-
-
-@app.command()
-def plan(
-    name: Name = None,
-    context: Annotated[int | None, typer.Option(help="Context of a slot in tokens; default: what fits.")] = None,
-    slots: Annotated[int | None, typer.Option(help="Requests that run side by side.")] = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the context and memory that a package would be served with on this machine."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-    from edge.app import plan_for  # noqa: PLC0415
-
-    settings = load(EdgeSettings, "edge", config, model=name, context_tokens=context, slots=slots)
-    console.show_plan(plan_for(settings), as_json=as_json)
 
 
 @app.command()

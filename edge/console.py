@@ -15,11 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from edge.custody import library_of
 from edge.packages.library import Library
 from edge.packages.progress import Progress as Step
 from edge.packages.progress import ProgressListener, ignore
-from edge.packages.trust import TrustedKeys
-from edge.runtime.plan import StaticPlan
 from edge.service.surface import STATUS_ROUTE
 from edge.settings import EdgeSettings
 from shared.errors import BackendStatus, BackendUnreachable, SettingsError, TrustError
@@ -30,8 +29,16 @@ MIB = 1 << 20
 
 def library(settings: EdgeSettings) -> Library:
     """The packages of this device, with whom its owner trusts."""
-    trust = TrustedKeys(settings.trust_dir).trust(settings.trust.policy, warn=_warn)
-    return Library(settings.store_dir, trust)
+    return library_of(settings, _warn)
+
+
+def folder_of(settings: EdgeSettings, target: str) -> Path:
+    """The folder of the installed package `target`, or the path `target` where it has a slash.
+
+    Raises:
+        NotFound: it is not installed.
+    """
+    return Path(target) if "/" in target else library(settings).show(target).folder
 
 
 def _warn(problem: TrustError) -> None:
@@ -56,45 +63,6 @@ def progress(*, quiet: bool) -> Iterator[ProgressListener]:
         yield listen
 
 
-def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
-    """Context and memory of one engine process."""
-    capacity = plan.capacity
-    rows = {
-        "weights": capacity.weights_bytes,
-        "KV cache": capacity.kv_bytes,
-        "runtime and compute": capacity.overhead_bytes,
-        "reserve": capacity.reserve_bytes,
-        "total": capacity.total_bytes,
-    }
-    if as_json:
-        print_json(
-            {
-                "model": plan.package.name,
-                "context_tokens": capacity.context_tokens,
-                "slots": capacity.slots,
-                "kv_type": capacity.kv_type.value,
-                "threads": plan.options.threads,
-                "threads_batch": plan.options.threads_batch,
-                "weights_bytes": capacity.weights_bytes,
-                "kv_bytes": capacity.kv_bytes,
-                "overhead_bytes": capacity.overhead_bytes,
-                "reserve_bytes": capacity.reserve_bytes,
-                "total_bytes": capacity.total_bytes,
-            }
-        )
-        return
-    console = text_console()
-    console.print(
-        f"{plan.package.name}: {capacity.slots} slot(s) of {capacity.context_tokens} tokens, "
-        f"KV {capacity.kv_type.value}, threads {plan.options.threads} (prefill {plan.options.threads_batch})"
-    )
-    table = Table("memory", "MiB", box=None)
-    table.columns[1].justify = "right"
-    for name, size_bytes in rows.items():
-        table.add_row(name, f"{size_bytes / MIB:.1f}")
-    console.print(table)
-
-
 def show_status(status: dict[str, Any], *, as_json: bool) -> None:
     """The running agent."""
     if as_json:
@@ -111,6 +79,7 @@ def show_status(status: dict[str, Any], *, as_json: bool) -> None:
             "models": models,
             "slots": f"{status['slots_busy']} of {status['slots_total']} busy, {status['queued']} waiting",
             "heat": f"{status['level']}, {_number(status['temperature_c'], '°C')}",
+            "memory": _memory_of(status),
             "prefill": _number(status["prefill_tokens_per_s"], "tokens/s"),
             "decode": _number(status["decode_tokens_per_s"], "tokens/s"),
             "router": f"{router['url']}: {router['reports']}" if router["url"] else "none",
@@ -152,6 +121,18 @@ async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:
     if status != 200 or not isinstance(answer, dict):
         raise BackendStatus(f"The agent at {url} answered with status {status}.", backend_status=status)
     return answer
+
+
+def _memory_of(status: dict[str, Any]) -> str:
+    memory = status["memory"]
+    available = memory["available_bytes"]
+    shown = "not known" if available is None else f"{available / MIB:.0f} MiB available"
+    steps = memory["steps_down"]
+    return (
+        shown
+        + (f", {steps} step(s) below the full plan" if steps else "")
+        + ("" if memory["admits"] else ", no new work")
+    )
 
 
 def _number(value: float | None, unit: str) -> str:

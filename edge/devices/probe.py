@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class DeviceFacts:
     memory_total_bytes: int
     memory_available_bytes: int
     power: Power
+    lockable_bytes: int | None = None
+    """Memory that a process may lock (RLIMIT_MEMLOCK); None without a limit."""
     missing_libraries: tuple[str, ...] = field(default=())
     """System libraries that the engine loads and that are not installed."""
 
@@ -50,6 +53,7 @@ def probe(root: Path = Path("/")) -> DeviceFacts:
         memory_total_bytes=total,
         memory_available_bytes=available,
         power=read_power(root / "sys"),
+        lockable_bytes=_lockable_bytes(),
         missing_libraries=() if _loads(_ENGINE_LIBRARY) else (_ENGINE_LIBRARY,),
     )
 
@@ -108,6 +112,11 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return None
+
+
+def _lockable_bytes() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _loads(library: str) -> bool:

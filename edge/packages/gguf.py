@@ -74,8 +74,10 @@ class GgufHeader:
     file_bytes: int
 
 
-def read_header(fd: int) -> GgufHeader:
+def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
     """Read and check the header of the open file `fd`, whose position is left alone.
+
+    Without `with_data` the file may end before its tensors do: for plans, never for an engine.
 
     Raises:
         ModelCorrupt: the bytes are not a GGUF file, contradict themselves, or end early; `param` names the field,
@@ -95,7 +97,7 @@ def read_header(fd: int) -> GgufHeader:
     data_offset = -(-cursor.offset // alignment) * alignment
     if not described:  # a vocabulary file: nothing follows, not even padding
         data_offset = cursor.offset
-    tensors = _placed(described, data_offset, alignment, status.st_size)
+    tensors = _placed(described, data_offset, alignment, status.st_size if with_data else None)
     return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size)
 
 
@@ -186,7 +188,7 @@ def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
 
 
 def _placed(
-    described: list[tuple[int, TensorInfo]], data_offset: int, alignment: int, file_bytes: int
+    described: list[tuple[int, TensorInfo]], data_offset: int, alignment: int, file_bytes: int | None
 ) -> tuple[TensorInfo, ...]:
     """Tensors with offsets in the file. They must follow each other without gap or overlap, as the engine demands."""
     placed: list[TensorInfo] = []
@@ -208,7 +210,7 @@ def _placed(
         placed.append(TensorInfo(tensor.name, tensor.dimensions, tensor.type_name, at, tensor.size_bytes))
         end = at + tensor.size_bytes
         expected = -(-end // alignment) * alignment
-    if file_bytes < end or file_bytes > expected:
+    if file_bytes is not None and not end <= file_bytes <= expected:
         what = "truncated" if file_bytes < end else "longer than its tensors"
         raise ModelCorrupt(
             f"At byte {min(end, file_bytes)}: the file is {what}: {end} bytes were expected, it has {file_bytes}.",

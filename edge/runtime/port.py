@@ -9,6 +9,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from edge.memory.pressure import Step
+
 
 class EngineState(StrEnum):
     """Life of an engine process."""
@@ -81,6 +83,12 @@ class Engine(Protocol):
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         """Call `listener` after every change of state, in the event loop."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """The ladder down from the plan that it was built with, which is the first step; see edge.memory.pressure."""
+
+    async def take_step(self, step: Step, *, overlap: bool) -> None:
+        """Serve with the slots and the context of `step` from now on; raises as `SupervisedEngine.swap`."""
 
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""

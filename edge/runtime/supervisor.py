@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from edge.memory.pressure import Step
 from edge.packages.package import FileIdentity, Package, check_digest, check_header, opened
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
-from edge.runtime.plan import StaticPlan
+from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, reshaped, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from shared import logs
@@ -48,12 +49,14 @@ class SupervisedEngine:
         clock: Clock,
         run_dir: Path,
         policy: RestartPolicy | None = None,
+        minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS,
         start_limit_s: float = _START_LIMIT_S,
         stop_grace_s: float = _STOP_GRACE_S,
         drain_limit_s: float = _DRAIN_LIMIT_S,
         fraction: Callable[[], float] = random.random,
     ) -> None:
-        self._plan = plan
+        self._plan = self._full = plan
+        self._minimum_context_tokens = minimum_context_tokens
         self._clock = clock
         self._run_dir = run_dir
         self._policy = policy or RestartPolicy()
@@ -126,6 +129,14 @@ class SupervisedEngine:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._task = None
         self._set(EngineState.STOPPED, pid=None)
+
+    def steps(self) -> tuple[Step, ...]:
+        """The ladder down from the plan that this engine was built with."""
+        return steps_of(self._full, self._minimum_context_tokens)
+
+    async def take_step(self, step: Step, *, overlap: bool) -> None:
+        """Serve with the slots and the context of `step` from now on; raises as `swap`."""
+        await self.swap(reshaped(self._full, slots=step.slots, context_tokens=step.context_tokens), overlap=overlap)
 
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.

@@ -32,7 +32,7 @@ from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
 
-_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical"})
+_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical", "memory_critical"})
 
 
 @dataclass(frozen=True, slots=True)
