@@ -18,7 +18,8 @@ from edge.devices.probe import probe
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
 from edge.packages.lease import lease
-from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
+from edge.runtime.kinds import plan_package
+from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
@@ -81,7 +82,7 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         SettingsError: memory or an option does not allow it.
     """
     package = library_of(settings, _unvouched).vouched(settings.model).package
-    return plan_engine(package, probe(), plan_request(settings))
+    return plan_package(package, probe(), plan_request(settings))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:

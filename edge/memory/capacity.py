@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import (
     CELL_ALIGNMENT_TOKENS,
+    CacheElement,
     CacheShape,
     KvType,
     aligned_tokens,
@@ -74,7 +75,7 @@ class CapacityPlan:
 
     context_tokens: int
     slots: int
-    kv_type: KvType
+    kv_type: KvType | CacheElement
     weights_bytes: int
     kv_bytes: int
     overhead_bytes: int

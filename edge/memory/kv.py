@@ -24,6 +24,13 @@ class KvType(StrEnum):
         return {KvType.F16: 16, KvType.Q8_0: 8, KvType.Q4_0: 4}[self]
 
 
+class CacheElement(StrEnum):
+    """Element type of a KV cache whose type the package fixes."""
+
+    F32 = "f32"
+    F16 = "f16"
+
+
 @dataclass(frozen=True, slots=True)
 class CacheShape:
     """What the size of the cache depends on beside the model. `context_tokens` is per slot."""

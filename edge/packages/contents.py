@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from edge.packages.manifest import MODEL_FILE, ModelFacts
-from edge.packages.model_file import inspect
-from shared.errors import ModelCorrupt
+from edge.packages.formats import files as opening
+from edge.packages.formats.entry import Inspection
+from edge.packages.formats.files import Files
+from edge.packages.formats.registry import format_of, require_served
+from edge.packages.manifest import MANIFEST_FILE, SIGNATURE_FILE, ModelFacts
+from shared.errors import ModelCorrupt, UnsupportedArchitecture
 
 
 def facts_of(folder: Path, entry: str) -> ModelFacts:
@@ -18,10 +21,24 @@ def facts_of(folder: Path, entry: str) -> ModelFacts:
     Raises:
         TrustError: broken, or nothing here runs it.
     """
-    if entry != MODEL_FILE:
-        raise ModelCorrupt(f"The package is loaded by a file other than {MODEL_FILE}.", param="entry")
-    with opened_file(folder, entry) as fd:
-        return inspect(fd)
+    with opening.opened_candidate(folder) as files:
+        described = {name for name in files.names if name not in (MANIFEST_FILE, SIGNATURE_FILE)}
+        return facts_of_files(files.only(described), entry)
+
+
+def facts_of_files(files: Files, entry: str) -> ModelFacts:
+    """The same for files that are open already; they are the package's, without manifest and signature."""
+    found = format_of(files)
+    require_served(found)
+    if entry != found.entry:
+        raise ModelCorrupt(f"A {found.title} package is not loaded by {entry}.", param="entry")
+    return _stated(found.inspect(files))
+
+
+def _stated(inspection: Inspection) -> ModelFacts:
+    if inspection.model is None:
+        raise UnsupportedArchitecture("The package does not state what a plan needs.", param="model")
+    return inspection.model
 
 
 @contextmanager
@@ -31,11 +48,8 @@ def opened_file(folder: Path, path: str) -> Iterator[int]:
     Raises:
         ModelCorrupt: it is missing or cannot be opened.
     """
+    descriptor = opening.opened_file(folder, path)
     try:
-        fd = os.open(folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise ModelCorrupt(f"{folder.name}/{path} cannot be opened: {error.strerror}.", param="file") from None
-    try:
-        yield fd
+        yield descriptor
     finally:
-        os.close(fd)
+        os.close(descriptor)

@@ -121,9 +121,14 @@ def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
     )
 
 
+def pre_of_tokens(fingerprint: str) -> str | None:
+    """The pre-tokenizer tag that belongs to the vocabulary of that hash; None: the vocabulary is not known here."""
+    return _PRE_BY_TOKENS.get(fingerprint)
+
+
 def _findings(model: str | None, pre: str | None, fingerprint: str, template: str | None) -> tuple[str, ...]:
     found = []
-    expected = _PRE_BY_TOKENS.get(fingerprint)
+    expected = pre_of_tokens(fingerprint)
     if expected is not None and pre != expected:
         found.append("pre_tokenizer_mismatch")
     elif model == "gpt2" and pre in (None, "default"):

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge.packages.agreement import check_stated
-from edge.packages.contents import opened_file
+from edge.packages.contents import facts_of_files, opened_file
+from edge.packages.formats.files import Files, opened_files
 from edge.packages.manifest import Manifest, PackageFile
 from edge.packages.model_file import inspect
 from edge.packages.progress import Progress, ProgressListener, Step, ignore
@@ -64,6 +65,26 @@ def opened(package: Package) -> Iterator[int]:
     """
     with opened_file(package.folder, package.manifest.entry) as fd:
         yield fd
+
+
+@contextmanager
+def opened_package(package: Package) -> Iterator[Files]:
+    """All files of the package, open for reading; links in their places are not followed.
+
+    Raises:
+        ModelCorrupt: one is missing or cannot be opened.
+    """
+    with opened_files(package.folder, [file.path for file in package.manifest.files]) as files:
+        yield files
+
+
+def check_contents(package: Package, files: Files) -> None:
+    """Read again what the open `files` say and compare it with the manifest.
+
+    Raises:
+        TrustError: they are broken, or say other than the manifest.
+    """
+    check_stated(package.manifest.model, facts_of_files(files, package.manifest.entry))
 
 
 def check_header(package: Package, fd: int) -> None:

@@ -13,8 +13,10 @@ import psutil
 from edge.devices.probe import probe
 from edge.memory.capacity import MIB, Budget, Demand, plan_of
 from edge.memory.kv import KvType, row_fits
-from edge.packages.package import Package, check_digest, check_header, opened
+from edge.packages.formats.files import Files
+from edge.packages.package import Package, check_contents, check_file, opened_package
 from edge.runtime.child import EngineChild, StartFailed, private_folder
+from edge.runtime.launch import LAUNCHES
 from edge.runtime.options import EngineOptions
 from edge.runtime.plan import DETERMINISTIC_UBATCH_TOKENS
 
@@ -75,14 +77,15 @@ async def compare(package: Package, cells: Sequence[Cell], run_dir: Path) -> Asy
         OSError: there can be no folder for the engine's socket.
     """
     folder = private_folder(run_dir)
-    with opened(package) as fd:
-        check_header(package, fd)
-        check_digest(package, fd)
+    with opened_package(package) as files:
+        check_contents(package, files)
+        for file in package.manifest.files:
+            check_file(file, files.descriptor(file.path))
         for cell in cells:
-            yield await _compared(package, fd, cell, folder)
+            yield await _compared(package, files, cell, folder)
 
 
-async def _compared(package: Package, fd: int, cell: Cell, folder: Path) -> Comparison:
+async def _compared(package: Package, files: Files, cell: Cell, folder: Path) -> Comparison:
     geometry = package.manifest.geometry
     predicted = plan_of(
         geometry,
@@ -103,7 +106,7 @@ async def _compared(package: Package, fd: int, cell: Cell, folder: Path) -> Comp
         kv_type=cell.kv_type,
         ubatch_tokens=DETERMINISTIC_UBATCH_TOKENS,
     )
-    child = await EngineChild.spawn(options, fd, folder)
+    child = await EngineChild.spawn(LAUNCHES["gguf"], options, files, folder)
     try:
         await child.prove(_START_LIMIT_S)
         await _prompt(child)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from edge.devices.probe import DeviceFacts
@@ -11,7 +13,7 @@ from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import KvType, row_fits
 from edge.memory.pressure import Step, shapes
 from edge.packages.package import Package
-from edge.runtime.options import EngineOptions, check_range
+from edge.runtime.options import EngineOptions, ProcessOptions, check_range
 from shared.errors import SettingsError
 
 DETERMINISTIC_UBATCH_TOKENS = 63
@@ -51,8 +53,10 @@ class StaticPlan:
 
     package: Package
     geometry: ModelGeometry
-    options: EngineOptions
+    options: ProcessOptions
     capacity: CapacityPlan
+    shape: Callable[[int, int], StaticPlan] = field(repr=False, compare=False)
+    """The same package and choices with other slots and another context per slot, whatever memory there is."""
     features: frozenset[str] = _FEATURES
 
     @property
@@ -86,25 +90,25 @@ def ubatch_tokens(request: PlanRequest) -> int:
     return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.batch_tokens)
 
 
-def reshaped(plan: StaticPlan, *, slots: int, context_tokens: int) -> StaticPlan:
-    """The same package and options with other slots and another context per slot, whatever memory there is."""
-    options = replace(plan.options, slots=slots, context_tokens=context_tokens)
-    budget = Budget(
-        available_bytes=0,
-        weights_bytes=plan.capacity.weights_bytes,
-        reserve_bytes=plan.capacity.reserve_bytes,
-        prompt_cache_bytes=options.prompt_cache_mib * MIB,
-    )
+def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
+    geometry = package.manifest.geometry
+    options = replace(basis, slots=slots, context_tokens=context_tokens)
     demand = Demand(
         slots=slots, kv_type=options.kv_type, ubatch_tokens=options.ubatch_tokens, minimum_context_tokens=context_tokens
     )
-    return replace(plan, options=options, capacity=plan_of(plan.geometry, budget, demand, context_tokens))
+    return StaticPlan(
+        package=package,
+        geometry=geometry,
+        options=options,
+        capacity=plan_of(geometry, budget, demand, context_tokens),
+        shape=partial(_shaped, package, budget, basis),
+    )
 
 
 def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:
     """The ladder down from `plan`; its last step runs the smallest engine and admits nothing."""
     served = [
-        Step(slots, context_tokens, _private_bytes(reshaped(plan, slots=slots, context_tokens=context_tokens)))
+        Step(slots, context_tokens, _private_bytes(plan.shape(slots, context_tokens)))
         for slots, context_tokens in shapes(plan.options.slots, plan.options.context_tokens, minimum_context_tokens)
     ]
     return (*served, replace(served[-1], admits=False))
@@ -128,14 +132,15 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
     geometry = package.manifest.geometry
     check_cache(geometry, request.kv_type)
     _check_lock(package, device, request)
+    budget = Budget(
+        available_bytes=device.memory_available_bytes,
+        weights_bytes=package.manifest.model_file.size_bytes,
+        reserve_bytes=request.reserve_bytes,
+        prompt_cache_bytes=request.prompt_cache_mib * MIB,
+    )
     capacity = plan_capacity(
         geometry,
-        Budget(
-            available_bytes=device.memory_available_bytes,
-            weights_bytes=package.manifest.model_file.size_bytes,
-            reserve_bytes=request.reserve_bytes,
-            prompt_cache_bytes=request.prompt_cache_mib * MIB,
-        ),
+        budget,
         Demand(
             slots=request.slots,
             kv_type=request.kv_type,
@@ -157,4 +162,4 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         prompt_cache_mib=request.prompt_cache_mib,
         lock_weights=request.lock_weights,
     )
-    return StaticPlan(package=package, geometry=geometry, options=options, capacity=capacity)
+    return _shaped(package, budget, options, options.slots, options.context_tokens)

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from edge.memory.pressure import Step
-from edge.packages.package import FileIdentity, Package, check_digest, check_header, opened
+from edge.packages.formats.files import Files
+from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
-from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, reshaped, steps_of
+from edge.runtime.launch import LAUNCHES
+from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from shared import logs
@@ -38,7 +40,7 @@ _log = logs.get("edge.engine")
 class SupervisedEngine:
     """An `Engine` (see port.py): a child process under supervision, for the whole life of the agent.
 
-    The model file is checked before each start: its header and, once per file identity, its digest. A file that fails
+    The files are checked before each start: what they say and, once per file identity, their hashes. A file that fails
     is a final state (FAILED); a crash or an unready process is restarted with growing, jittered waits.
     """
 
@@ -67,7 +69,7 @@ class SupervisedEngine:
         self._status = EngineStatus(EngineState.STOPPED)
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self._child: EngineChild | None = None
-        self._verified: FileIdentity | None = None
+        self._verified: dict[str, FileIdentity] = {}
         self._history = History()
         self._task: asyncio.Task[None] | None = None
         self._first_outcome = asyncio.Event()
@@ -136,7 +138,7 @@ class SupervisedEngine:
 
     async def take_step(self, step: Step, *, overlap: bool) -> None:
         """Serve with the slots and the context of `step` from now on; raises as `swap`."""
-        await self.swap(reshaped(self._full, slots=step.slots, context_tokens=step.context_tokens), overlap=overlap)
+        await self.swap(self._full.shape(step.slots, step.context_tokens), overlap=overlap)
 
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
@@ -277,17 +279,19 @@ class SupervisedEngine:
             await child.stop(self._stop_grace_s)
 
     async def _spawned(self, plan: StaticPlan, folder: Path) -> EngineChild:
-        # When `stop` cancels the check, closing the file ends the thread that still reads it.
-        with opened(plan.package) as fd:
-            await asyncio.to_thread(self._check, plan.package, fd)
-            return await EngineChild.spawn(plan.options, fd, folder)
+        # When `stop` cancels the check, closing the files ends the thread that still reads them.
+        with opened_package(plan.package) as files:
+            await asyncio.to_thread(self._check, plan.package, files)
+            launch = LAUNCHES[plan.package.manifest.model.format]
+            return await EngineChild.spawn(launch, plan.options, files, folder)
 
-    def _check(self, package: Package, fd: int) -> None:
-        identity = FileIdentity.of(fd)
-        check_header(package, fd)
-        if identity != self._verified:
-            check_digest(package, fd)
-            self._verified = identity
+    def _check(self, package: Package, files: Files) -> None:
+        identities = {name: FileIdentity.of(files.descriptor(name)) for name in files.names}
+        check_contents(package, files)
+        if identities != self._verified:
+            for file in package.manifest.files:
+                check_file(file, files.descriptor(file.path))
+            self._verified = identities
 
     def _failed_start(self, reason: str, *, refused: bool) -> None:
         self._history = self._history.after_failed_start(refused=refused)

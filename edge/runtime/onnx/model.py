@@ -53,5 +53,6 @@ class SequenceState:
 
     def logits(self) -> Row:
         """Logits after the last token."""
-        logits: Row = self._generator.get_logits()
-        return logits.reshape(-1, logits.shape[-1])[-1]
+        logits = self._generator.get_logits()
+        last: Row = logits.reshape(-1, logits.shape[-1])[-1]
+        return last

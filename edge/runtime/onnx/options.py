@@ -29,7 +29,7 @@ class OnnxOptions:
 
     def __post_init__(self) -> None:
         for name in _RANGES:
-            check_range("batch_tokens" if name == "prefill_tokens" else name, getattr(self, name))
+            check_range(name, getattr(self, name))
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Row = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 _GREEDY_BELOW = 1e-5
 
 
@@ -47,7 +48,7 @@ class Sampler:
         self._bias_ids = np.fromiter(rules.bias.keys(), dtype=np.int64, count=len(rules.bias))
         self._bias = np.fromiter(rules.bias.values(), dtype=np.float32, count=len(rules.bias))
 
-    def draw(self, logits: Row, allowed: npt.NDArray[np.bool_] | None = None) -> int:
+    def draw(self, logits: Row, allowed: Mask | None = None) -> int:
         """The next token; `allowed` is the grammar's mask. `logits` is left as it is."""
         row = logits.astype(np.float32, copy=True)
         if allowed is not None:

@@ -1,4 +1,4 @@
-"""Runs sequences side by side in one thread: each in turn gets one bounded step, those beyond the slots wait in line."""
+"""Runs sequences side by side in one thread: each in turn gets one bounded step, those beyond the slots wait."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from llguidance import LLMatcher
 
-from edge.runtime.onnx.sampling import Row, Sampler, SamplingRules, log_probabilities
+from edge.runtime.onnx.sampling import Mask, Row, Sampler, SamplingRules, log_probabilities
 from edge.runtime.onnx.text import TextStream, Vocabulary
 
 
@@ -135,11 +135,11 @@ class Sequence:
             return False
         return True
 
-    def _allowed(self, size: int) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    def _allowed(self, size: int) -> Mask | None:
         if self._matcher is None:
             return None
-        mask = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8)[:size]
-        return mask != 0
+        mask: Mask = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8)[:size] != 0
+        return mask
 
     def _show(self, token: int, logits: Row) -> None:
         piece = self._vocabulary.piece(token)
