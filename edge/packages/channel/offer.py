@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from securesystemslib.exceptions import StorageError
 from securesystemslib.signer import CryptoSigner
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, MetaFile, Root, Snapshot, Targets, Timestamp
@@ -51,10 +52,9 @@ class Offer:
         self._now = now.replace(microsecond=0)
         self._lifetimes = lifetimes
         self._targets_changed = False
-        versions = self._numbers("root.json")
-        if versions:
-            self._load(max(versions))
-        else:
+        if (self._metadata / "timestamp.json").exists():
+            self._load()
+        else:  # what a publisher left that was killed before the first offer was whole does not count
             self._begin()
 
     @property
@@ -128,24 +128,36 @@ class Offer:
         self._root.sign(_signer(offline))
         self._targets = Metadata(Targets(expires=self._now))
 
-    def _load(self, root_version: int) -> None:
+    def _load(self) -> None:
         """Read the present offer and check that it and the keys belong together."""
+        newest = max(self._numbers("root.json"), default=0)
         try:
-            self._root = Metadata[Root].from_file(str(self._metadata / f"{root_version}.root.json"))
-            root = self._root.signed
-            timestamp = Metadata[Timestamp].from_file(str(self._metadata / "timestamp.json"))
-            root.verify_delegate(Timestamp.type, timestamp.signed_bytes, timestamp.signatures)
-            number = timestamp.signed.snapshot_meta.version
-            snapshot = Metadata[Snapshot].from_file(str(self._metadata / f"{number}.snapshot.json"))
-            root.verify_delegate(Snapshot.type, snapshot.signed_bytes, snapshot.signatures)
-            number = snapshot.signed.meta["targets.json"].version
-            self._targets = Metadata[Targets].from_file(str(self._metadata / f"{number}.targets.json"))
-            root.verify_delegate(Targets.type, self._targets.signed_bytes, self._targets.signatures)
-        except (RepositoryError, OSError, KeyError):
+            self._root = Metadata[Root].from_file(str(self._metadata / f"{newest}.root.json"))
+            try:
+                self._targets = self._targets_under(self._root.signed)
+            except (
+                RepositoryError
+            ):  # a rotation that was killed after its root: the offer is still that of the one before
+                before = Metadata[Root].from_file(str(self._metadata / f"{newest - 1}.root.json"))
+                self._targets = self._targets_under(before.signed)
+                self._targets_changed = True
+        except (RepositoryError, StorageError, KeyError):
             raise SettingsError(f"{self._folder} is no channel that is whole and signed.", param="channel") from None
         self._require_own(_ONLINE, self._keys.online)
         if self._keys.offline is not None:
             self._require_own(_OFFLINE, self._keys.offline)
+
+    def _targets_under(self, root: Root) -> Metadata[Targets]:
+        """The present targets, from the timestamp down, each checked with the keys in `root`."""
+        timestamp = Metadata[Timestamp].from_file(str(self._metadata / "timestamp.json"))
+        root.verify_delegate(Timestamp.type, timestamp.signed_bytes, timestamp.signatures)
+        number = timestamp.signed.snapshot_meta.version
+        snapshot = Metadata[Snapshot].from_file(str(self._metadata / f"{number}.snapshot.json"))
+        root.verify_delegate(Snapshot.type, snapshot.signed_bytes, snapshot.signatures)
+        number = snapshot.signed.meta["targets.json"].version
+        targets = Metadata[Targets].from_file(str(self._metadata / f"{number}.targets.json"))
+        root.verify_delegate(Targets.type, targets.signed_bytes, targets.signatures)
+        return targets
 
     def _require_own(self, roles: tuple[str, ...], key: SigningKey) -> None:
         for role in roles:

@@ -7,6 +7,7 @@ killed, finds the offer before or the whole new one.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import secrets
 import shutil
@@ -76,7 +77,8 @@ def _add(offer: Offer, folder: Path, package: Path, key: SigningKey | None, prog
     targets = offer.change_targets()
     _, published = published_in(package)
     manifest = parse_manifest(published.manifest)
-    _require_newer(targets, manifest)
+    if _is_offered(targets, manifest, published.manifest):
+        return
     check_bytes(package, manifest, progress)
     root = folder / layout.TARGETS
     incoming = [_placed(targets, manifest, file, published) for file in manifest.files]
@@ -118,13 +120,23 @@ def _placed(targets: Targets, manifest: Manifest, file: PackageFile, published: 
     return Incoming(served, file.size_bytes, lambda: published.open(file), file.sha256)
 
 
-def _require_newer(targets: Targets, manifest: Manifest) -> None:
+def _is_offered(targets: Targets, manifest: Manifest, raw: bytes) -> bool:
+    """Whether this very release is offered already, as after a publisher that was killed at its end.
+
+    Raises:
+        Downgrade: it is another, and not newer than what is offered.
+    """
     offered = max(_sequences(targets, manifest.name), default=0)
+    known = targets.targets.get(layout.file_path(manifest.name, manifest.sequence, MANIFEST_FILE))
+    if known is not None and manifest.sequence == offered:
+        if known.hashes.get("sha256") == hashlib.sha256(raw).hexdigest():
+            return True
     if manifest.sequence <= offered:
         raise Downgrade(
             f"{manifest.name}: release {manifest.sequence} is not newer than release {offered}, which is offered.",
             param="sequence",
         )
+    return False
 
 
 def _sequences(targets: Targets, name: str) -> list[int]:
