@@ -127,10 +127,9 @@ def _is_offered(targets: Targets, manifest: Manifest, raw: bytes) -> bool:
         Downgrade: it is another, and not newer than what is offered.
     """
     offered = max(_sequences(targets, manifest.name), default=0)
-    known = targets.targets.get(layout.file_path(manifest.name, manifest.sequence, MANIFEST_FILE))
-    if known is not None and manifest.sequence == offered:
-        if known.hashes.get("sha256") == hashlib.sha256(raw).hexdigest():
-            return True
+    known = targets.targets.get(layout.file_path(manifest.name, offered, MANIFEST_FILE))
+    if known is not None and known.hashes.get("sha256") == hashlib.sha256(raw).hexdigest():
+        return True
     if manifest.sequence <= offered:
         raise Downgrade(
             f"{manifest.name}: release {manifest.sequence} is not newer than release {offered}, which is offered.",
