@@ -183,7 +183,7 @@ def _refusals(base_url: str) -> Iterator[None]:
         raise ChannelRejected(
             f"The channel {base_url} is not signed by its keys.", param="channel", code="channel_unsigned"
         ) from None
-    except exceptions.RepositoryError:
+    except (exceptions.RepositoryError, exceptions.DownloadLengthMismatchError):
         raise ChannelRejected(
             f"The channel {base_url} offers bytes that its metadata does not vouch for.",
             param="channel",

@@ -13,7 +13,8 @@ from tuf.ngclient import FetcherInterface
 
 from shared.errors import InvalidRequest
 
-_CHUNK_BYTES = 256 << 10
+_CHUNK_BYTES = 64 << 10
+"""What is lost at most, and read again, when a connection breaks."""
 _TIMEOUT = urllib3.Timeout(connect=10.0, read=30.0)
 _ATTEMPTS = 5
 _PAUSE_S = 0.5
