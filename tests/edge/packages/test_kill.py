@@ -166,7 +166,7 @@ def test_a_kill_while_publishing_leaves_an_offer_that_can_be_followed(
     private, _ = SigningKey.generate().write(tmp_path, "key")
     if again:  # over a channel that offers something else already
         library = Library(tmp_path / "elsewhere")
-        other = library.import_file(small_model(2), "other")
+        other = library.import_path(small_model(2), "other")
         _publish(tmp_path, other, private)
     killed_at_each_step("publish", tmp_path / "store", private)
     channel = Channel(
