@@ -37,6 +37,8 @@ class EngineFacts:
     vocabulary_tokens: int
     features: frozenset[str]
     speculation: str = "off"
+    tokenizer: str | None = None
+    """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from edge.memory.pressure import Step
 from edge.packages.formats.files import Files
 from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
+from edge.packages.parity import identity
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
 from edge.runtime.launch import LAUNCHES
@@ -307,6 +308,7 @@ class SupervisedEngine:
             context_tokens=plan.options.context_tokens,
             vocabulary_tokens=plan.geometry.vocabulary_tokens,
             features=plan.features,
+            tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
         )
 
     def _set(self, state: EngineState, **changes: object) -> None:

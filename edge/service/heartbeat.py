@@ -105,6 +105,7 @@ def _model(facts: EngineFacts) -> ServedModel:
         digest=facts.digest,
         context_tokens=facts.context_tokens,
         features=tuple(sorted(facts.features)),
+        tokenizer=facts.tokenizer,
     )
 
 
