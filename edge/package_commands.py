@@ -90,17 +90,22 @@ def sign(
 def keygen(
     name: Annotated[str, typer.Argument(help="Name of the files: NAME.key and NAME.pub.")],
     out: Annotated[Path, typer.Option(help="Folder for the two files.")] = Path(),
+    openssf: Annotated[bool, typer.Option("--openssf", help="A P-256 key for `export --openssf` instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Make an Ed25519 key pair for signing packages and channels."""
     from edge import package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge.packages import openssf as bundles  # noqa: PLC0415
     from edge.packages.signing_key import SigningKey  # noqa: PLC0415
     from edge.packages.trust import check_key_name  # noqa: PLC0415
 
     check_key_name(name)
-    key = SigningKey.generate()
-    private, public = key.write(out, name)
-    package_console.show_key(key.key_id, private, public, as_json=as_json)
+    if openssf:
+        key_id, private, public = bundles.generate(out, name)
+    else:
+        key = SigningKey.generate()
+        key_id, (private, public) = key.key_id, key.write(out, name)
+    package_console.show_key(key_id, private, public, as_json=as_json)
 
 
 @trust_app.command("add")
@@ -138,6 +143,27 @@ def trust_remove(
     from edge.packages.trust import TrustedKeys  # noqa: PLC0415
 
     package_console.show_keys([TrustedKeys(_settings(config).trust_dir).remove(name)], as_json=as_json)
+
+
+@app.command()
+def export(
+    name: Name,
+    target: Annotated[Path, typer.Argument(help="Folder to make.")],
+    openssf: Annotated[
+        Path | None,
+        typer.Option(help="EC private key (PEM): write TARGET.sig too, a bundle that model-signing verifies."),
+    ] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a package into a folder that `isthmus edge pull FOLDER` installs elsewhere."""
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge.packages import export as exporting  # noqa: PLC0415
+
+    package = console.library(_settings(config)).show(name)
+    with console.progress(quiet=as_json) as listener:
+        exported = exporting.export(package, target, listener, openssf)
+    package_console.show_exported(exported, as_json=as_json)
 
 
 @app.command()

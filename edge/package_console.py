@@ -12,6 +12,7 @@ from rich.table import Table
 from edge.console import MIB, print_facts, print_json, text_console
 from edge.packages import signature
 from edge.packages.channel.publish import ChannelState
+from edge.packages.export import Exported
 from edge.packages.library import Library
 from edge.packages.manifest import Manifest
 from edge.packages.package import Package
@@ -205,6 +206,15 @@ def show_signed(manifest: Manifest, key_id: str, *, as_json: bool) -> None:
         print_json(row)
     else:
         text_console().print(f"{manifest.name} release {manifest.sequence} is signed by {key_id[:_ID_DIGITS]}.")
+
+
+def show_exported(exported: Exported, *, as_json: bool) -> None:
+    """Where the copy is."""
+    row = {"folder": str(exported.folder), "bundle": str(exported.bundle) if exported.bundle else None}
+    if as_json:
+        print_json(row)
+    else:
+        print_facts(row)
 
 
 def show_key(key_id: str, private: Path, public: Path, *, as_json: bool) -> None:

@@ -138,7 +138,7 @@ class Installation:
         signer = self._trust.judge(self._name, published.manifest, published.signature)
         self._require_sequence(manifest.sequence, manifest.digest if signer else None)
         with self.workspace(manifest.size_bytes) as staging:
-            incoming = [_promised(file, published) for file in manifest.files]
+            incoming = [promised(file, published) for file in manifest.files]
             stage(staging, incoming, manifest.source, self._progress)
             self._progress(Progress(Step.CHECK))
             check_stated(manifest.model, facts_of(staging, manifest.entry))
@@ -172,5 +172,6 @@ class Installation:
             )
 
 
-def _promised(file: PackageFile, published: Published) -> Incoming:
+def promised(file: PackageFile, published: Published) -> Incoming:
+    """One file as its publisher's manifest states it."""
     return Incoming(file.path, file.size_bytes, lambda: published.open(file), file.sha256)
