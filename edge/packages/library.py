@@ -10,6 +10,7 @@ from edge.packages.channel.transport import Transport, base_url_of
 from edge.packages.channel.trusted_time import TrustedTime
 from edge.packages.installation import Installation, Origin, Published
 from edge.packages.manifest import manifest_bytes
+from edge.packages.onnx_build import PRECISION, build, check_checkpoint, require_tools
 from edge.packages.package import Package
 from edge.packages.progress import ProgressListener, ignore
 from edge.packages.signing import sign_folder
@@ -123,6 +124,32 @@ class Library:
         )
         with self._store.installation(name, progress) as installation:
             return installation.install_files(local.files, origin, local.entry)
+
+    def convert(
+        self,
+        checkpoint: Path,
+        name: str,
+        *,
+        signing_key: SigningKey | None = None,
+        progress: ProgressListener = ignore,
+    ) -> Package:
+        """Build an ONNX package from the safetensors `checkpoint` and install it as `name`.
+
+        Raises:
+            NotFound: there is no such folder.
+            TrustError: it is no checkpoint, brings code, or nothing here runs what it becomes.
+            SettingsError: the build tools are not installed, or disk or memory do not suffice.
+        """
+        require_tools()
+        check_checkpoint(checkpoint)
+        with self._store.installation(name, progress) as installation:
+            self._trust.judge_signer(name, signing_key.key_id if signing_key else None)
+            with installation.workspace(_folder_bytes(checkpoint)) as work:
+                local = local_package(build(checkpoint, work, progress))
+                origin = Origin(
+                    source=f"{PRECISION} from {checkpoint.name}", size_bytes=local.size_bytes, signing_key=signing_key
+                )
+                return installation.install_files(local.files, origin, local.entry)
 
     def installed(self) -> tuple[Package, ...]:
         """All packages that can be read, by name."""
@@ -285,6 +312,10 @@ def _from_wheel(
     )
     with member_of(wheel, entry) as content:
         return installation.install(content, origin)
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
 
 
 def _name_of(path: Path) -> str:
