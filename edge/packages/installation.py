@@ -30,8 +30,9 @@ from edge.packages.progress import Progress, ProgressListener, Step
 from edge.packages.signing_key import SigningKey
 from edge.packages.staging import Incoming, Readable, stage
 from edge.packages.trust import Trust
-from edge.packages.versions import Versions
-from shared.errors import Downgrade, ModelCorrupt
+from edge.packages.verification import verify
+from edge.packages.versions import Versions, fingerprint
+from shared.errors import Downgrade, ModelCorrupt, TrustError
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +128,8 @@ class Installation:
     def install_published(self, published: Published) -> Package:
         """Make what a publisher described the current version, byte for byte, its signature included.
 
+        What is installed, whole and vouched for already is left as it is.
+
         Raises:
             TrustError: signature, sequence, files or header are not right; nothing changed.
             SettingsError: the disk is full; nothing changed.
@@ -136,6 +139,8 @@ class Installation:
             raise ModelCorrupt(f"The manifest is that of another package than {self._name}.", param="name")
         # Before any of its bytes are fetched.
         signer = self._trust.judge(self._name, published.manifest, published.signature)
+        if (installed := self._installed(published.manifest)) is not None:
+            return installed
         self._require_sequence(manifest.sequence, manifest.digest if signer else None)
         with self.workspace(manifest.size_bytes) as staging:
             incoming = [promised(file, published) for file in manifest.files]
@@ -143,6 +148,18 @@ class Installation:
             self._progress(Progress(Step.CHECK))
             check_stated(manifest.model, facts_of(staging, manifest.entry))
             return self._activate(staging, manifest, published.manifest, published.signature)
+
+    def _installed(self, manifest: bytes) -> Package | None:
+        """The version in use, if it is the one with this manifest and nothing is wrong with it."""
+        version = self._versions.current
+        folder = self._versions.home / version if version is not None else None
+        if folder is None or not folder.name.endswith(f"-{fingerprint(manifest)}"):
+            return None
+        package = Package(name=self._name, folder=folder, manifest=parse_manifest(manifest))
+        try:
+            return verify(package, self._trust, self._progress).package
+        except TrustError:  # to be repaired
+            return None
 
     def _activate(self, staging: Path, manifest: Manifest, raw: bytes, signatures: bytes | None) -> Package:
         check_listing(manifest, files_in(staging))

@@ -9,7 +9,6 @@ from edge.packages.channel.follow import Channel
 from edge.packages.channel.transport import Transport, base_url_of
 from edge.packages.channel.trusted_time import TrustedTime
 from edge.packages.installation import Installation, Origin, Published
-from edge.packages.manifest import manifest_bytes
 from edge.packages.onnx_build import PRECISION, build, check_checkpoint, require_tools
 from edge.packages.package import Package
 from edge.packages.progress import ProgressListener, ignore
@@ -279,12 +278,6 @@ class Library:
 
     def _pull_published(self, name: str, published: Published, progress: ProgressListener) -> Package:
         with self._store.installation(name, progress) as installation:
-            try:
-                installed = self._store.current(name)
-                if manifest_bytes(installed.folder) == published.manifest:
-                    return verify(installed, self._trust, progress).package
-            except (NotFound, TrustError):  # not here, or to be repaired
-                pass
             return installation.install_published(published)
 
     def _installed(

@@ -202,6 +202,8 @@ def test_a_signature_over_other_bytes_is_refused(isthmus: Isthmus, model: Callab
     refused(isthmus("verify", "m"), 20, "not a signature file")
     sig.unlink()
     refused(isthmus("verify", "m"), 19, "not signed")
+    folder = sig.parent.resolve()
+    refused(isthmus("pull", f"{folder}/"), 19, "not signed")
     sig.write_bytes(signed)
     assert isthmus("verify", "m")[0] == 0
 
