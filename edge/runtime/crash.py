@@ -23,6 +23,7 @@ _PHRASES: tuple[tuple[bytes, str], ...] = (
     (b"chat template", "the chat template cannot be used"),
     (b"libgomp", "the system library libgomp.so.1 is missing"),
     (b"No module named 'xllamacpp'", "the engine library xllamacpp is not installed"),
+    (b"No module named 'onnxruntime_genai'", "the engine library onnxruntime-genai is not installed"),
     (b"couldn't bind", "its socket could not be opened"),
     (b"failed to load model", "the engine refused the model file"),
 )
