@@ -40,13 +40,17 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> int:
     """Show context and memory that a model would be served with: three red lines, capacity, loading."""
-    from edge import plan_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge import fixed_plan, plan_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
     from edge.app import plan_request  # noqa: PLC0415
     from edge.runtime.outlook import Wish, outlook  # noqa: PLC0415
 
     wanted = {"kv_type": kv_type} if kv_type else None
     settings = load(EdgeSettings, "edge", config, slots=slots, context_tokens=context, memory=wanted)
     name = model or settings.model
+    if (package := fixed_plan.fixed_package(settings, name)) is not None:
+        unusable = {"measure": measure, "draft": draft, "adapters": adapters, "profile": profile}
+        fixed_plan.show(settings, package, memory, unusable, as_json=as_json)
+        return 0
     if measure:
         return plan_console.measure(settings, name, as_json=as_json)
     wish = Wish(

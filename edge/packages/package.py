@@ -13,7 +13,6 @@ from edge.packages.agreement import check_stated
 from edge.packages.contents import facts_of_files, opened_file
 from edge.packages.formats.files import Files, opened_files
 from edge.packages.manifest import Manifest, PackageFile
-from edge.packages.model_file import inspect
 from edge.packages.progress import Progress, ProgressListener, Step, ignore
 from shared.errors import DigestMismatch, ModelCorrupt
 
@@ -85,20 +84,6 @@ def check_contents(package: Package, files: Files) -> None:
         TrustError: they are broken, or say other than the manifest.
     """
     check_stated(package.manifest.model, facts_of_files(files, package.manifest.entry))
-
-
-def check_header(package: Package, fd: int) -> None:
-    """Read the header of `fd` again and compare it with the manifest.
-
-    Raises:
-        TrustError: the header is broken, or says other than the manifest.
-    """
-    check_stated(package.manifest.model, inspect(fd))
-
-
-def check_digest(package: Package, fd: int, progress: ProgressListener = ignore) -> None:
-    """Hash all of the open model file and compare with the manifest; raises as `check_file`."""
-    check_file(package.manifest.model_file, fd, progress)
 
 
 def check_file(expected: PackageFile, fd: int, progress: ProgressListener = ignore) -> None:

@@ -13,7 +13,7 @@ import pytest
 from edge.packages import durable
 from edge.packages.installation import Origin
 from edge.packages.manifest import read_manifest
-from edge.packages.package import FileIdentity, Package, check_digest, check_header, opened
+from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
 from edge.packages.progress import Progress, Step
 from edge.packages.store import PackageStore
 from shared.errors import DigestMismatch, InvalidRequest, ModelCorrupt, NotFound, SettingsError, TrustError
@@ -23,9 +23,10 @@ Install = Callable[..., Package]
 
 
 def verify(package: Package) -> None:
-    with opened(package) as fd:
-        check_header(package, fd)
-        check_digest(package, fd)
+    with opened_package(package) as files:
+        check_contents(package, files)
+        for file in package.manifest.files:
+            check_file(file, files.descriptor(file.path))
 
 
 def leftovers(tmp_path: Path) -> list[str]:
