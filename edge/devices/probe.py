@@ -84,25 +84,35 @@ def _cores_usable(cores_total: int, cgroup: Path) -> int:
 def _memory(cgroup: Path) -> tuple[int, int]:
     """Total and available bytes: the machine's, or the container's (cgroup v2) where that is less."""
     memory = psutil.virtual_memory()
-    limit, free = _text(cgroup / "memory.max"), container_available_bytes(cgroup)
-    if free is None or limit is None:
+    container = _container(cgroup)
+    if container is None:
         return memory.total, memory.available
-    return min(memory.total, int(limit)), min(memory.available, free)
+    return min(memory.total, container[0]), min(memory.available, container[1])
 
 
 def container_available_bytes(cgroup: Path) -> int | None:
-    """What the container (cgroup v2) at `cgroup` may still take; None where it has no limit."""
-    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
+    """What the container at `cgroup` may still take; None where it has no limit."""
+    container = _container(cgroup)
+    return None if container is None else container[1]
+
+
+def _container(cgroup: Path) -> tuple[int, int] | None:
+    """Limit and available bytes of the container, by cgroup version 2 or 1; None where it has no limit."""
+    second = _text(cgroup / "memory.max") is not None
+    folder = cgroup if second else cgroup / "memory"
+    limit = _text(folder / ("memory.max" if second else "memory.limit_in_bytes"))
+    used = _text(folder / ("memory.current" if second else "memory.usage_in_bytes"))
     if not (limit and used and limit.isdigit() and used.isdigit()):
         return None
-    return max(0, int(limit) - int(used) + _reclaimable_bytes(cgroup / "memory.stat"))
+    cached = _reclaimable_bytes(folder / "memory.stat", "inactive_file" if second else "total_inactive_file")
+    return int(limit), max(0, int(limit) - int(used) + cached)
 
 
-def _reclaimable_bytes(memory_stat: Path) -> int:
+def _reclaimable_bytes(memory_stat: Path, field: str) -> int:
     """Page cache that the container would give back: counted as used, but free to take."""
     for line in (_text(memory_stat) or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == "inactive_file" and value.isdigit():
+        if name == field and value.isdigit():
             return int(value)
     return 0
 

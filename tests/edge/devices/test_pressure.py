@@ -58,6 +58,19 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path, text: str) -> None:
     assert read_pressure(root) == Pressure(None, None, None)
 
 
+def test_a_container_of_the_first_cgroup_version_counts_too(tmp_path: Path) -> None:
+    root = tree(
+        tmp_path,
+        proc__meminfo=meminfo(1024 * 1024),
+        sys__fs__cgroup__memory__memory_dot_limit_in_bytes=str(300 * MIB),
+        sys__fs__cgroup__memory__memory_dot_usage_in_bytes=str(280 * MIB),
+        sys__fs__cgroup__memory__memory_dot_stat=f"inactive_file 1\ntotal_inactive_file {10 * MIB}\n",
+    )
+    assert read_pressure(root).available_bytes == 30 * MIB
+    (root / "sys/fs/cgroup/memory/memory.limit_in_bytes").write_text("9223372036854771712")  # none
+    assert read_pressure(root).available_bytes == 1024 * MIB
+
+
 def test_an_absent_tree_is_not_known(tmp_path: Path) -> None:
     assert read_pressure(tmp_path / "absent") == Pressure(None, None, None)
 

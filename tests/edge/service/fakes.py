@@ -230,9 +230,7 @@ class FakeEngine:
 
     def steps(self) -> tuple[Step, ...]:
         slots, context = self._facts.slots, self._facts.context_tokens
-        served = tuple(
-            Step(*shape, private_bytes=shape[0] * shape[1] * 20_000) for shape in shapes(slots, context, 512)
-        )
+        served = tuple(Step(*shape, private_bytes=shape[0] * shape[1] * 5_000) for shape in shapes(slots, context, 512))
         return (*served, replace(served[-1], admits=False))
 
     async def take_step(self, step: Step, *, overlap: bool) -> None:
