@@ -67,6 +67,7 @@ def capacity_of(model: OpsModel, view: ServeView, loads: Sequence[ReplicaLoad] |
         model_id=model.model_id,
         state=state,
         digest=model.digest,
+        tokenizer=model.tokenizer,
         context_tokens=model.context_tokens,
         replicas_ready=ready,
         replicas_target=view.model.target if view.model else 0,

@@ -68,6 +68,12 @@ class ModelSettings(_Section):
         pattern=r"^sha256:[0-9a-f]{64}$",
         description="Identity of the weights, equal to the edge tier's; filled in for a prepared checkpoint.",
     )
+    tokenizer: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="Fingerprint of tokenizer and chat template, equal to the edge tier's; filled in for a prepared "
+        "checkpoint.",
+    )
     context_tokens: int = Field(4096, ge=16, description="Context of one request, prompt and output together.")
     max_num_seqs: int = Field(32, ge=1, description="Sequences decoded in one batch.")
     kv_cache_bytes: int | None = Field(
@@ -198,6 +204,7 @@ class OpsModel(_Section):
 
     model_id: ModelId
     digest: str | None = None
+    tokenizer: str | None = None
     context_tokens: int
     max_num_seqs: int
 

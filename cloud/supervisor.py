@@ -33,6 +33,7 @@ from shared.errors import SettingsError
 from shared.http.lifecycle import bind
 from shared.processes import adopt_orphans
 from shared.settings import environment, home
+from shared.tokenizer import identity_of
 
 MAX_TEMP_DIR_BYTES = 43
 """Unix socket paths end at 107 bytes; Ray appends `/session_<26 digits>_<pid>/sockets/plasma_store`, up to 64."""
@@ -234,7 +235,13 @@ def _resolved(model: ModelSettings) -> ModelSettings:
     checkpoint = prepared(model, lambda step: log.info("checkpoint", model=model.model_id, step=step))
     if checkpoint is None:
         return model
-    return model.model_copy(update={"source": str(checkpoint.folder), "digest": checkpoint.digest})
+    tokenizer = identity_of(checkpoint.folder)
+    facts = {
+        "source": str(checkpoint.folder),
+        "digest": checkpoint.digest,
+        "tokenizer": tokenizer.fingerprint if tokenizer else None,
+    }
+    return model.model_copy(update=facts)
 
 
 def _locked(folder: Path) -> IO[str]:

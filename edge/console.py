@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +15,34 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
+from edge.custody import library_of
 from edge.packages.library import Library
-from edge.packages.package import Package
 from edge.packages.progress import Progress as Step
 from edge.packages.progress import ProgressListener, ignore
-from edge.runtime.plan import StaticPlan
 from edge.service.surface import STATUS_ROUTE
 from edge.settings import EdgeSettings
-from shared.errors import BackendStatus, BackendUnreachable, SettingsError
+from shared.errors import BackendStatus, BackendUnreachable, SettingsError, TrustError
 
 _ANSWER_LIMIT_S = 5.0
-_MIB = 1 << 20
+MIB = 1 << 20
 
 
 def library(settings: EdgeSettings) -> Library:
-    """The packages of this device."""
-    return Library(settings.store_dir)
+    """The packages of this device, with whom its owner trusts."""
+    return library_of(settings, _warn)
+
+
+def folder_of(settings: EdgeSettings, target: str) -> Path:
+    """The folder of the installed package `target`, or the path `target` where it has a slash.
+
+    Raises:
+        NotFound: it is not installed.
+    """
+    return Path(target) if "/" in target else library(settings).show(target).folder
+
+
+def _warn(problem: TrustError) -> None:
+    print(f"warning: {problem.message}", file=sys.stderr)  # noqa: T201 - what the policy `warn` is for
 
 
 @contextlib.contextmanager
@@ -51,98 +63,14 @@ def progress(*, quiet: bool) -> Iterator[ProgressListener]:
         yield listen
 
 
-def show_packages(packages: Sequence[Package], *, as_json: bool) -> None:
-    """A line for each package."""
-    if as_json:
-        _print_json([_row_of(package) for package in packages])
-        return
-    table = Table("name", "architecture", "quantisation", "size", "trained context", "digest", box=None)
-    for package in packages:
-        row = _row_of(package)
-        size = f"{row['size_bytes'] / _MIB:.1f} MiB"
-        table.add_row(
-            row["name"],
-            row["architecture"],
-            row["quantisation"],
-            size,
-            str(row["trained_context_tokens"]),
-            row["digest"][:19],
-        )
-    _console().print(table if packages else "No packages. Install one with: isthmus edge pull")
-
-
-def show_package(package: Package, *, as_json: bool) -> None:
-    """Everything that the manifest states."""
-    if as_json:
-        _print_json(package.manifest.model_dump(mode="json"))
-        return
-    tokenizer = package.manifest.model.tokenizer
-    facts = {
-        **_row_of(package),
-        "parameters": package.manifest.model.parameters,
-        "tokenizer": f"{tokenizer.model}, {tokenizer.tokens} tokens",
-        "source": package.manifest.source,
-        "license": package.manifest.license,
-        "folder": package.folder,
-    }
-    _print_facts(facts)
-
-
-def show_verified(package: Package, *, as_json: bool) -> None:
-    """That a package is what it was when it was installed."""
-    if as_json:
-        _print_json({"name": package.name, "digest": package.digest, "verified": True})
-    else:
-        _console().print(f"{package.name} is whole ({package.digest[:19]}…).")
-
-
-def show_plan(plan: StaticPlan, *, as_json: bool) -> None:
-    """Context and memory of one engine process."""
-    capacity = plan.capacity
-    rows = {
-        "weights": capacity.weights_bytes,
-        "KV cache": capacity.kv_bytes,
-        "runtime and compute": capacity.overhead_bytes,
-        "reserve": capacity.reserve_bytes,
-        "total": capacity.total_bytes,
-    }
-    if as_json:
-        _print_json(
-            {
-                "model": plan.package.name,
-                "context_tokens": capacity.context_tokens,
-                "slots": capacity.slots,
-                "kv_type": capacity.kv_type.value,
-                "threads": plan.options.threads,
-                "threads_batch": plan.options.threads_batch,
-                "weights_bytes": capacity.weights_bytes,
-                "kv_bytes": capacity.kv_bytes,
-                "overhead_bytes": capacity.overhead_bytes,
-                "reserve_bytes": capacity.reserve_bytes,
-                "total_bytes": capacity.total_bytes,
-            }
-        )
-        return
-    console = _console()
-    console.print(
-        f"{plan.package.name}: {capacity.slots} slot(s) of {capacity.context_tokens} tokens, "
-        f"KV {capacity.kv_type.value}, threads {plan.options.threads} (prefill {plan.options.threads_batch})"
-    )
-    table = Table("memory", "MiB", box=None)
-    table.columns[1].justify = "right"
-    for name, size_bytes in rows.items():
-        table.add_row(name, f"{size_bytes / _MIB:.1f}")
-    console.print(table)
-
-
 def show_status(status: dict[str, Any], *, as_json: bool) -> None:
     """The running agent."""
     if as_json:
-        _print_json(status)
+        print_json(status)
         return
     engine, router = status["engine"], status["router"]
     models = ", ".join(f"{m['model_id']} ({m['context_tokens']} tokens)" for m in status["models"]) or "none yet"
-    _print_facts(
+    print_facts(
         {
             "backend": f"{status['backend_id']} ({status['zone']})",
             "ready": "yes" if status["ready"] else f"no: {status['not_ready_reason']}",
@@ -151,6 +79,7 @@ def show_status(status: dict[str, Any], *, as_json: bool) -> None:
             "models": models,
             "slots": f"{status['slots_busy']} of {status['slots_total']} busy, {status['queued']} waiting",
             "heat": f"{status['level']}, {_number(status['temperature_c'], '°C')}",
+            "memory": _memory_of(status),
             "prefill": _number(status["prefill_tokens_per_s"], "tokens/s"),
             "decode": _number(status["decode_tokens_per_s"], "tokens/s"),
             "router": f"{router['url']}: {router['reports']}" if router["url"] else "none",
@@ -194,35 +123,38 @@ async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:
     return answer
 
 
-def _row_of(package: Package) -> dict[str, Any]:
-    model = package.manifest.model
-    return {
-        "name": package.name,
-        "digest": package.digest,
-        "architecture": model.architecture,
-        "quantisation": model.quantisation,
-        "size_bytes": package.manifest.model_file.size_bytes,
-        "trained_context_tokens": model.trained_context_tokens,
-    }
+def _memory_of(status: dict[str, Any]) -> str:
+    memory = status["memory"]
+    available = memory["available_bytes"]
+    shown = "not known" if available is None else f"{available / MIB:.0f} MiB available"
+    steps = memory["steps_down"]
+    return (
+        shown
+        + (f", {steps} step(s) below the full plan" if steps else "")
+        + ("" if memory["admits"] else ", no new work")
+    )
 
 
 def _number(value: float | None, unit: str) -> str:
     return "not known" if value is None else f"{value:.1f} {unit}"
 
 
-def _console() -> Console:
+def text_console() -> Console:
+    """Standard output for people."""
     # Into a pipe or a file nothing is cut to a width that nobody has.
     return Console(highlight=False, width=None if sys.stdout.isatty() else 240)
 
 
-def _print_facts(facts: dict[str, Any]) -> None:
+def print_facts(facts: dict[str, Any]) -> None:
+    """A line for each fact that is known."""
     table = Table(box=None, show_header=False)
     for name, value in facts.items():
         if value is not None:
             table.add_row(name, str(value))
-    _console().print(table)
+    text_console().print(table)
 
 
-def _print_json(value: Any) -> None:
+def print_json(value: Any) -> None:
+    """`value` for programs."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     print(text)  # noqa: T201 - machine-readable output belongs on standard output as it is

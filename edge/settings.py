@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
@@ -75,6 +75,60 @@ class ThermalSettings(_Part):
         return self
 
 
+class TrustSettings(_Part):
+    """Who may vouch for packages, and what happens to a package for which nobody does."""
+
+    policy: Literal["require", "warn", "off"] | None = Field(
+        default=None,
+        description="A package without a signature by a trusted key: require refuses it, warn says so, off does not "
+        "look; none: require once any key is trusted.",
+    )
+    dir: Path | None = Field(default=None, description="Trusted keys and time; default: trust in the Isthmus home.")
+
+
+class SourceSettings(_Part):
+    """Where packages may be fetched from."""
+
+    hub_url: HttpUrl | None = Field(
+        default=None, description="Base URL of the repository server for hf:OWNER/NAME/FILE; none: such are refused."
+    )
+    allow_http: bool = Field(default=False, description="Allow plain HTTP to other machines than this one.")
+    limit: ByteSize = Field(default=ByteSize(64 << 30), ge=1, description="Largest file that is fetched.")
+
+
+class MemorySettings(_Part):
+    """What the engine may take, and what happens when the device runs short while it serves."""
+
+    reserve: ByteSize = Field(default=ByteSize(256 << 20), ge=0, description="Left to the system, such as 256MiB.")
+    minimum_context_tokens: int = Field(
+        default=2048, ge=256, description="Least context of a slot: below it the start is refused."
+    )
+    kv_type: Literal["f16", "q8_0", "q4_0"] = Field(default="f16", description="Element type of the KV cache.")
+    lock: bool = Field(default=False, description="Lock the weights in memory (needs RLIMIT_MEMLOCK of their size).")
+    root: Path = Field(
+        default=Path("/"), description="Tree with proc/meminfo, proc/pressure/memory and sys/fs/cgroup to watch."
+    )
+    low: ByteSize = Field(
+        default=ByteSize(128 << 20), ge=0, description="Below this much available memory the agent gives back."
+    )
+    critical: ByteSize = Field(default=ByteSize(64 << 20), ge=0, description="Below this much it takes nothing new.")
+    hysteresis: ByteSize = Field(
+        default=ByteSize(128 << 20), ge=0, description="What must be available beyond `low` before it takes more again."
+    )
+    stall_percent: float = Field(
+        default=10.0, gt=0, le=100, description="Share of time stalled for memory (PSI, 10 s) that counts as short."
+    )
+    settle_s: float = Field(default=5.0, ge=0, description="Time a step down has to take effect before the next.")
+    dwell_s: float = Field(default=30.0, ge=0, description="Time memory must be plentiful before a step up.")
+    interval_s: float = Field(default=0.5, gt=0, le=60, description="Time between readings.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.critical > self.low:
+            raise ValueError("critical must not be larger than low")
+        return self
+
+
 class RouterSettings(_Part):
     """The router that this agent reports to."""
 
@@ -102,6 +156,9 @@ class EdgeSettings(SectionSettings, section="edge"):
     advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
+    trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
+    sources: SourceSettings = Field(default=SourceSettings(), description="Where packages may come from.")
+    memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
     keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
@@ -130,6 +187,11 @@ class EdgeSettings(SectionSettings, section="edge"):
     def store_dir(self) -> Path:
         """Where packages are installed."""
         return self.models_dir or home() / "models"
+
+    @property
+    def trust_dir(self) -> Path:
+        """Where trusted keys, and what is known of time and channels, are kept."""
+        return self.trust.dir or home() / "trust"
 
     @property
     def engine_dir(self) -> Path:

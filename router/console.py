@@ -90,7 +90,11 @@ def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
             busy += f" +{each['queued']}"
         models = ", ".join(model["model_id"] for model in each["models"])
         table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, _ms(each["ttft_ms"]), models)
-    Console().print(table if answer["backends"] else "No backend is known.")
+    console = Console()
+    console.print(table if answer["backends"] else "No backend is known.")
+    for each in answer.get("tokenizer_mismatches", ()):
+        groups = " | ".join(", ".join(group) for group in each["backends"])
+        console.print(f"{each['model_id']}: these do not tokenize alike: {groups}", markup=False, style="yellow")
 
 
 def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -1,7 +1,8 @@
 """The `isthmus` command: its own sub-commands, those that the tiers contribute, and how each failure ends.
 
 Exit codes: 0 done; 1 it failed, and the one line on standard error says why; 2 the command line, the settings or the
-machine do not allow it; 70 a fault of the program itself; 130 interrupted.
+machine do not allow it; 10 to 24 a package was refused, could not be had or is in use (one code for each cause, in
+`shared.errors`); 70 a fault of the program itself; 130 interrupted.
 
 A tier contributes through the entry-point group `isthmus.commands` and is loaded only when it is named, so that one
 whose packages are absent, or whose module is broken, costs the others nothing.
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
 from shared import __version__
-from shared.errors import IsthmusError, SettingsError
+from shared.errors import IsthmusError
 from shared.extras import COMMAND_GROUP, TIER_EXTRAS, extra_of
 
 DONE, FAILED, USAGE, FAULT, INTERRUPTED = 0, 1, 2, 70, 130
@@ -145,7 +146,7 @@ def _run(arguments: list[str]) -> int:
     try:
         code = command.main(args=arguments, prog_name="isthmus", standalone_mode=False)
     except IsthmusError as error:
-        return _fail(error.message, USAGE if isinstance(error, SettingsError) else FAILED)
+        return _fail(error.message, error.exit_code)
     except TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())

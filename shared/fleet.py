@@ -62,6 +62,8 @@ class ServedModel(_Wire):
     context_tokens: int | None = Field(default=None, ge=1)
     """Context of one slot: what a single request may use, prompt and output together."""
     features: tuple[str, ...] = ()
+    tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """Fingerprint of token list, special ids and chat template (`shared.tokenizer`)."""
 
 
 class Heartbeat(_Wire):
@@ -109,6 +111,8 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    """As in `ServedModel`."""
 
 
 class Breaker(StrEnum):

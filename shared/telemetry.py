@@ -69,6 +69,12 @@ class EdgeMetrics(HttpMetrics):
             registry=registry,
         )
         self.level = Gauge("isthmus_edge_thermal_level", "1 for the level in force.", ("level",), registry=registry)
+        self.memory_available = Gauge(
+            "isthmus_edge_memory_available_bytes", "Memory that can be had; absent when unknown.", registry=registry
+        )
+        self.memory_steps = Gauge(
+            "isthmus_edge_memory_steps_down", "Steps below the full memory plan.", registry=registry
+        )
         self.ttft = Histogram(
             "isthmus_edge_ttft_seconds", "Time to first content.", buckets=_SECONDS, registry=registry
         )

@@ -21,7 +21,15 @@ def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: 
     return home
 
 
-_FOR_TESTS = frozenset({"ISTHMUS_K8S_SCHEMAS", "ISTHMUS_TEST_CACHE", "ISTHMUS_TEST_MODEL_WHEEL", "ISTHMUS_TEST_TOOLS"})
+_FOR_TESTS = frozenset(
+    {
+        "ISTHMUS_K8S_SCHEMAS",
+        "ISTHMUS_TEST_CACHE",
+        "ISTHMUS_TEST_MODEL_SIGNING",
+        "ISTHMUS_TEST_MODEL_WHEEL",
+        "ISTHMUS_TEST_TOOLS",
+    }
+)
 """Variables that point tests at material kept between runs; no program of ours reads them."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +33,8 @@ class DeviceFacts:
     memory_total_bytes: int
     memory_available_bytes: int
     power: Power
+    lockable_bytes: int | None = None
+    """Memory that a process may lock (RLIMIT_MEMLOCK); None without a limit."""
     missing_libraries: tuple[str, ...] = field(default=())
     """System libraries that the engine loads and that are not installed."""
 
@@ -50,6 +53,7 @@ def probe(root: Path = Path("/")) -> DeviceFacts:
         memory_total_bytes=total,
         memory_available_bytes=available,
         power=read_power(root / "sys"),
+        lockable_bytes=_lockable_bytes(),
         missing_libraries=() if _loads(_ENGINE_LIBRARY) else (_ENGINE_LIBRARY,),
     )
 
@@ -80,18 +84,35 @@ def _cores_usable(cores_total: int, cgroup: Path) -> int:
 def _memory(cgroup: Path) -> tuple[int, int]:
     """Total and available bytes: the machine's, or the container's (cgroup v2) where that is less."""
     memory = psutil.virtual_memory()
-    limit, used = _text(cgroup / "memory.max"), _text(cgroup / "memory.current")
-    if not (limit and used and limit.isdigit() and used.isdigit()):
+    container = _container(cgroup)
+    if container is None:
         return memory.total, memory.available
-    free = max(0, int(limit) - int(used) + _reclaimable_bytes(cgroup / "memory.stat"))
-    return min(memory.total, int(limit)), min(memory.available, free)
+    return min(memory.total, container[0]), min(memory.available, container[1])
 
 
-def _reclaimable_bytes(memory_stat: Path) -> int:
+def container_available_bytes(cgroup: Path) -> int | None:
+    """What the container at `cgroup` may still take; None where it has no limit."""
+    container = _container(cgroup)
+    return None if container is None else container[1]
+
+
+def _container(cgroup: Path) -> tuple[int, int] | None:
+    """Limit and available bytes of the container, by cgroup version 2 or 1; None where it has no limit."""
+    second = _text(cgroup / "memory.max") is not None
+    folder = cgroup if second else cgroup / "memory"
+    limit = _text(folder / ("memory.max" if second else "memory.limit_in_bytes"))
+    used = _text(folder / ("memory.current" if second else "memory.usage_in_bytes"))
+    if not (limit and used and limit.isdigit() and used.isdigit()):
+        return None
+    cached = _reclaimable_bytes(folder / "memory.stat", "inactive_file" if second else "total_inactive_file")
+    return int(limit), max(0, int(limit) - int(used) + cached)
+
+
+def _reclaimable_bytes(memory_stat: Path, field: str) -> int:
     """Page cache that the container would give back: counted as used, but free to take."""
     for line in (_text(memory_stat) or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == "inactive_file" and value.isdigit():
+        if name == field and value.isdigit():
             return int(value)
     return 0
 
@@ -101,6 +122,11 @@ def _text(path: Path) -> str | None:
         return path.read_text(encoding="ascii", errors="replace").strip()
     except OSError:
         return None
+
+
+def _lockable_bytes() -> int | None:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _loads(library: str) -> bool:

@@ -2,7 +2,9 @@
 
 Names and fallbacks follow the GGUF specification (ggml, docs/gguf.md): keys are `{architecture}.…`; without an
 explicit `attention.key_length` the head size is `embedding_length / attention.head_count`; without
-`attention.head_count_kv` every head has its own keys and values.
+`attention.head_count_kv` every head has its own keys and values. Which layers attend to a window alone follows the
+engine (llama.cpp, `set_swa_pattern`) where it knows the architecture; elsewhere every layer counts in full, which is
+the upper bound, and a finding says so.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shared.errors import ModelCorrupt
+from shared.errors import ModelCorrupt, UnsupportedArchitecture
 
 # Far above any published model; a block count of 0 or 2**31 and a context of 0 abort the engine natively.
 _LIMITS = {
@@ -22,13 +24,32 @@ _LIMITS = {
     "attention.head_count_kv": 4096,
     "attention.key_length": 8192,
     "attention.value_length": 8192,
+    "attention.sliding_window": 1 << 24,
     "vocab_size": 1 << 22,
 }
+
+# One layer in so many attends to everything, the last of each group; the others to the window.
+_WINDOW_GROUPS = {"gemma2": 2, "gemma3": 6, "gemma3n": 5, "cohere2": 4, "gpt-oss": 2}
+_GROUP_LIMIT = 64
+
+# These keep a state that grows with no token, beside or instead of keys and values: the arithmetic here is not theirs.
+_RECURRENT = frozenset(
+    {"falcon-h1", "granitehybrid", "jamba", "kimi-linear", "lfm2", "lfm2moe", "mamba", "mamba2", "nemotron_h",
+     "nemotron_h_moe", "plamo2", "qwen35", "qwen35moe", "qwen3next", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
+)  # fmt: skip
+_RECURRENT_KEYS = (".ssm.", ".wkv.", ".shortconv.", ".linear_attention.")
+_ENCODERS = frozenset(
+    {"bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert", "nomic-bert-moe", "t5encoder"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ModelGeometry:
-    """Dimensions of a decoder. Lengths count elements; `kv_heads_by_layer` has one entry a layer."""
+    """Dimensions of a decoder. Lengths count elements; `kv_heads_by_layer` has one entry a layer.
+
+    `windowed_by_layer` says which layers keep the last `window_tokens` alone; empty when none does. `findings` name
+    what was counted as an upper bound.
+    """
 
     architecture: str
     embedding_length: int
@@ -39,11 +60,20 @@ class ModelGeometry:
     value_length: int
     vocabulary_tokens: int
     trained_context_tokens: int
+    window_tokens: int | None = None
+    windowed_by_layer: tuple[bool, ...] = ()
+    findings: tuple[str, ...] = ()
 
     @property
     def layers(self) -> int:
         """Number of decoder blocks."""
         return len(self.kv_heads_by_layer)
+
+    @property
+    def windowed_kv_heads(self) -> int:
+        """KV heads of the layers that keep a window alone, summed."""
+        pairs = zip(self.kv_heads_by_layer, self.windowed_by_layer, strict=False)
+        return sum(heads for heads, windowed in pairs if windowed)
 
 
 def geometry_of(metadata: Mapping[str, object], *, vocabulary_tokens: int | None = None) -> ModelGeometry:
@@ -53,8 +83,10 @@ def geometry_of(metadata: Mapping[str, object], *, vocabulary_tokens: int | None
 
     Raises:
         ModelCorrupt: a needed key is missing, of the wrong type, or out of range; `param` is the key.
+        UnsupportedArchitecture: the model keeps a recurrent state, or no cache of keys and values at all.
     """
     architecture = str(metadata.get("general.architecture", ""))
+    _require_attention(metadata, architecture)
     read = _Reader(metadata, architecture)
     layers = read.integer("block_count")
     embedding = read.integer("embedding_length")
@@ -63,6 +95,7 @@ def geometry_of(metadata: Mapping[str, object], *, vocabulary_tokens: int | None
     kv_heads = read.per_layer("attention.head_count_kv", layers, default=heads_by_layer)
     if any(own % kv for own, kv in zip(heads_by_layer, kv_heads, strict=True)):
         raise read.corrupt("attention.head_count_kv", "does not divide the number of heads")
+    window = _window(read, architecture, layers)
     return ModelGeometry(
         architecture=architecture,
         embedding_length=embedding,
@@ -73,7 +106,47 @@ def geometry_of(metadata: Mapping[str, object], *, vocabulary_tokens: int | None
         value_length=read.integer("attention.value_length", default=embedding // heads),
         vocabulary_tokens=vocabulary_tokens or read.integer("vocab_size"),
         trained_context_tokens=read.integer("context_length"),
+        window_tokens=window.tokens,
+        windowed_by_layer=window.by_layer,
+        findings=(*window.findings, *(("latent_attention_in_full",) if read.has("attention.kv_lora_rank") else ())),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    tokens: int | None = None
+    by_layer: tuple[bool, ...] = ()
+    findings: tuple[str, ...] = ()
+
+
+def _require_attention(metadata: Mapping[str, object], architecture: str) -> None:
+    if architecture in _RECURRENT or any(part in key for key in metadata for part in _RECURRENT_KEYS):
+        raise UnsupportedArchitecture(
+            f"{architecture[:64]!r} keeps a recurrent state, for which no memory can be promised.",
+            param="general.architecture",
+        )
+    if architecture in _ENCODERS or metadata.get(f"{architecture}.attention.causal") is False:
+        raise UnsupportedArchitecture(
+            f"{architecture[:64]!r} is an encoder; it generates no text.", param="general.architecture"
+        )
+
+
+def _window(read: _Reader, architecture: str, layers: int) -> _Window:
+    """The layers that keep a window alone, as the engine allocates them."""
+    if not read.has("attention.sliding_window") or read.value("attention.sliding_window") == 0:
+        return _Window()
+    group = _WINDOW_GROUPS.get(architecture)
+    if group is None:
+        return _Window(findings=("sliding_window_in_full",))
+    tokens = read.integer("attention.sliding_window")
+    stated = read.value("attention.sliding_window_pattern")
+    if isinstance(stated, int) and not isinstance(stated, bool) and 1 <= stated <= _GROUP_LIMIT:
+        group = stated
+    elif isinstance(stated, tuple) and len(stated) == layers:
+        return _Window(tokens, tuple(bool(entry) for entry in stated))
+    elif stated is not None:
+        return _Window(findings=("sliding_window_in_full",))
+    return _Window(tokens, tuple(layer % group < group - 1 for layer in range(layers)))
 
 
 class _Reader:
@@ -86,6 +159,12 @@ class _Reader:
     def corrupt(self, name: str, what: str) -> ModelCorrupt:
         key = f"{self._architecture}.{name}"
         return ModelCorrupt(f"The header's {key} {what}.", param=key)
+
+    def has(self, name: str) -> bool:
+        return f"{self._architecture}.{name}" in self._metadata
+
+    def value(self, name: str) -> object:
+        return self._metadata.get(f"{self._architecture}.{name}")
 
     def integer(self, name: str, *, default: int | None = None) -> int:
         value = self._metadata.get(f"{self._architecture}.{name}", default)

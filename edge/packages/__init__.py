@@ -3,7 +3,7 @@
 The public face is `edge.packages.library.Library(root)`:
 
     pull(source, *, progress=None) -> Package          a catalogue name, a `.whl` or a `.gguf` file
-    import_file(path, name, *, progress=None) -> Package
+    import_path(path, name, *, progress=None) -> Package
     installed() -> tuple[Package, ...]
     show(name) -> Package                              raises NotFound
     verify(name, *, progress=None) -> Package          raises a TrustError

@@ -28,6 +28,8 @@ STRINGS_LIMIT = 1 << 20
 KEY_LIMIT_BYTES = 256
 TENSOR_NAME_LIMIT_BYTES = 63
 STRING_LIMIT_BYTES = 1 << 20
+KEPT_TEXT_LIMIT_BYTES = 4 << 20
+"""Bytes of all kept strings together; the longest chat templates have a fiftieth of it."""
 KEPT_ARRAY_LIMIT = 1024
 KEPT_NUMBERS_LIMIT = 1 << 16
 """Elements of all kept arrays together."""
@@ -72,8 +74,10 @@ class GgufHeader:
     file_bytes: int
 
 
-def read_header(fd: int) -> GgufHeader:
+def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
     """Read and check the header of the open file `fd`, whose position is left alone.
+
+    Without `with_data` the file may end before its tensors do: for plans, never for an engine.
 
     Raises:
         ModelCorrupt: the bytes are not a GGUF file, contradict themselves, or end early; `param` names the field,
@@ -81,24 +85,25 @@ def read_header(fd: int) -> GgufHeader:
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        raise ModelCorrupt("The model is not a regular file.", param="file")
+        raise ModelCorrupt("At byte 0: the model is not a regular file.", param="file")
     cursor = _Cursor(fd, status.st_size)
     version = _preamble(cursor)
     tensor_count = cursor.count("tensor_count", TENSORS_LIMIT)
     key_count = cursor.count("metadata_kv_count", KEYS_LIMIT)
     metadata = _metadata(cursor, key_count)
-    alignment = _alignment(metadata)
+    stated = metadata.get("general.alignment")  # checked where it was read
+    alignment = stated if isinstance(stated, int) else ALIGNMENT_DEFAULT_BYTES
     described = [_tensor(cursor, index) for index in range(tensor_count)]
     data_offset = -(-cursor.offset // alignment) * alignment
     if not described:  # a vocabulary file: nothing follows, not even padding
         data_offset = cursor.offset
-    tensors = _placed(described, data_offset, alignment, status.st_size)
+    tensors = _placed(described, data_offset, alignment, status.st_size if with_data else None)
     return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size)
 
 
 def _preamble(cursor: _Cursor) -> int:
     if cursor.take("magic", 4) != MAGIC:
-        raise ModelCorrupt("The file does not begin with the GGUF magic.", param="magic")
+        cursor.refuse("magic", "is not that of a GGUF file.")
     version = cursor.scalar("version", "<I")
     if version not in VERSIONS:
         swapped = int.from_bytes(int(version).to_bytes(4, "little"), "big")
@@ -115,7 +120,9 @@ def _metadata(cursor: _Cursor, key_count: int) -> dict[str, Value]:
             cursor.refuse(f"key {index}", "is empty.")
         if key in metadata:
             cursor.refuse(f"key {index}", f"repeats {key!r}.")
-        metadata[key] = _value(cursor, key)
+        metadata[key] = value = _value(cursor, key)
+        if key == "general.alignment" and not _is_alignment(value):
+            cursor.refuse(key, f"is no power of two up to {ALIGNMENT_LIMIT_BYTES}.")
     return metadata
 
 
@@ -151,17 +158,14 @@ def _array(cursor: _Cursor, key: str) -> Value:
     return tuple(_native(kind, value) for (value,) in struct.iter_unpack(SCALAR_FORMATS[kind], raw))
 
 
-def _alignment(metadata: Mapping[str, Value]) -> int:
-    alignment = metadata.get("general.alignment", ALIGNMENT_DEFAULT_BYTES)
-    if not isinstance(alignment, int) or not 1 <= alignment <= ALIGNMENT_LIMIT_BYTES or alignment & (alignment - 1):
-        raise ModelCorrupt(
-            f"general.alignment must be a power of two up to {ALIGNMENT_LIMIT_BYTES}.", param="general.alignment"
-        )
-    return alignment
+def _is_alignment(value: Value) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return False
+    return 1 <= value <= ALIGNMENT_LIMIT_BYTES and not value & (value - 1)
 
 
-def _tensor(cursor: _Cursor, index: int) -> TensorInfo:
-    """A description as written: `offset` is still relative to the tensor data."""
+def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
+    """Where a description states its offset, and the description as written: relative to the tensor data."""
     name = cursor.string(f"name of tensor {index}", TENSOR_NAME_LIMIT_BYTES)
     rank = int(cursor.scalar(f"rank of {name}", "<I"))
     if not 1 <= rank <= 4:
@@ -180,32 +184,38 @@ def _tensor(cursor: _Cursor, index: int) -> TensorInfo:
         cursor.refuse(f"dimensions of {name}", f"do not divide into blocks of {kind.block_elements} ({kind.name}).")
     size_bytes = elements // kind.block_elements * kind.block_bytes
     offset = int(cursor.scalar(f"offset of {name}", "<Q"))
-    return TensorInfo(name, dimensions, kind.name, offset, size_bytes)
+    return cursor.field_offset, TensorInfo(name, dimensions, kind.name, offset, size_bytes)
 
 
-def _placed(described: list[TensorInfo], data_offset: int, alignment: int, file_bytes: int) -> tuple[TensorInfo, ...]:
+def _placed(
+    described: list[tuple[int, TensorInfo]], data_offset: int, alignment: int, file_bytes: int | None
+) -> tuple[TensorInfo, ...]:
     """Tensors with offsets in the file. They must follow each other without gap or overlap, as the engine demands."""
     placed: list[TensorInfo] = []
     names: set[str] = set()
     expected = end = data_offset
-    for tensor in described:
+    for stated_at, tensor in described:
         at = data_offset + tensor.offset
         if tensor.name in names:
-            raise ModelCorrupt(f"Tensor {tensor.name!r} is described twice.", param=tensor.name)
+            raise ModelCorrupt(f"At byte {stated_at}: tensor {tensor.name!r} is described twice.", param=tensor.name)
         if at != expected:
             fault = (
                 "is not aligned" if at % alignment else "overlaps the one before" if at < expected else "leaves a gap"
             )
             raise ModelCorrupt(
-                f"Tensor {tensor.name!r} at offset {at} {fault}; offset {expected} was expected.", param=tensor.name
+                f"At byte {stated_at}: tensor {tensor.name!r} at offset {at} {fault}; offset {expected} was expected.",
+                param=tensor.name,
             )
         names.add(tensor.name)
         placed.append(TensorInfo(tensor.name, tensor.dimensions, tensor.type_name, at, tensor.size_bytes))
         end = at + tensor.size_bytes
         expected = -(-end // alignment) * alignment
-    if file_bytes < end or file_bytes > expected:
+    if file_bytes is not None and not end <= file_bytes <= expected:
         what = "truncated" if file_bytes < end else "longer than its tensors"
-        raise ModelCorrupt(f"The file is {what}: {end} bytes were expected, it has {file_bytes}.", param="file")
+        raise ModelCorrupt(
+            f"At byte {min(end, file_bytes)}: the file is {what}: {end} bytes were expected, it has {file_bytes}.",
+            param="file",
+        )
     return tuple(placed)
 
 
@@ -220,6 +230,9 @@ class _Cursor:
         self._at = 0
         self._strings_left = STRINGS_LIMIT
         self._numbers_left = KEPT_NUMBERS_LIMIT
+        self._text_left_bytes = KEPT_TEXT_LIMIT_BYTES
+        self.field_offset = 0
+        """Offset of the field that was read last."""
 
     @property
     def offset(self) -> int:
@@ -227,11 +240,12 @@ class _Cursor:
         return self._window_offset + self._at
 
     def refuse(self, field: str, what: str) -> NoReturn:
-        """Raise ModelCorrupt for `field`, which ends at the present offset."""
-        raise ModelCorrupt(f"At byte {self.offset}: {field} {what}", param=field)
+        """Raise ModelCorrupt for `field`, the one that was read last."""
+        raise ModelCorrupt(f"At byte {self.field_offset}: {field} {what}", param=field)
 
     def take(self, field: str, size: int) -> bytes:
         """The next `size` bytes."""
+        self.field_offset = self.offset
         self._ensure(field, size)
         taken = self._window[self._at : self._at + size]
         self._at += size
@@ -254,6 +268,9 @@ class _Cursor:
         size = int(self.scalar(f"length of {field}", "<Q"))
         if size > limit_bytes:
             self.refuse(f"length of {field}", f"is {size} bytes; at most {limit_bytes} are read.")
+        self._text_left_bytes -= size
+        if self._text_left_bytes < 0:
+            self.refuse(field, f"is too much text: at most {KEPT_TEXT_LIMIT_BYTES} bytes of it are kept.")
         try:
             return self.take(field, size).decode()
         except UnicodeDecodeError:
@@ -266,6 +283,7 @@ class _Cursor:
 
     def skip(self, field: str, size: int) -> None:
         """Pass over `size` bytes that must exist."""
+        self.field_offset = self.offset
         self._within(field, size)
         if self._at + size <= len(self._window):
             self._at += size
@@ -307,7 +325,8 @@ class _Cursor:
             self.refuse(field, f"ends at byte {end}; a header may have {HEADER_LIMIT_BYTES} bytes.")
         if end > self._file_bytes:
             raise ModelCorrupt(
-                f"The file is truncated inside {field}: at least {end} bytes were expected, it has {self._file_bytes}.",
+                f"At byte {self.offset}: the file is truncated inside {field}: at least {end} bytes were expected, "
+                f"it has {self._file_bytes}.",
                 param=field,
             )
 
@@ -319,4 +338,4 @@ class _Cursor:
         self._window = os.pread(self._fd, max(size, _WINDOW_BYTES), offset)
         self._window_offset, self._at = offset, 0
         if len(self._window) < size:
-            raise ModelCorrupt(f"The file shrank while {field} was read.", param=field)
+            raise ModelCorrupt(f"At byte {offset}: the file shrank while {field} was read.", param=field)

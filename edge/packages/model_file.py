@@ -60,11 +60,13 @@ def inspect(fd: int) -> ModelFacts:
         vocabulary_tokens=tokenizer.tokens,
     )
     _require_agreement(header, geometry)
+    tensor_bytes = _tensor_bytes(header)
     return ModelFacts(
         architecture=architecture,
         quantisation=_quantisation(header),
         parameters=sum(math.prod(tensor.dimensions) for tensor in header.tensors),
-        weight_bytes=_weight_bytes(header),
+        weight_bytes={role: sum(types.values()) for role, types in tensor_bytes.items()},
+        tensor_bytes=tensor_bytes,
         geometry=geometry,
         tokenizer=tokenizer,
         rope=_rope(header, architecture),
@@ -119,9 +121,14 @@ def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
     )
 
 
+def pre_of_tokens(fingerprint: str) -> str | None:
+    """The pre-tokenizer tag that belongs to the vocabulary of that hash; None: the vocabulary is not known here."""
+    return _PRE_BY_TOKENS.get(fingerprint)
+
+
 def _findings(model: str | None, pre: str | None, fingerprint: str, template: str | None) -> tuple[str, ...]:
     found = []
-    expected = _PRE_BY_TOKENS.get(fingerprint)
+    expected = pre_of_tokens(fingerprint)
     if expected is not None and pre != expected:
         found.append("pre_tokenizer_mismatch")
     elif model == "gpt2" and pre in (None, "default"):
@@ -198,11 +205,12 @@ def _quantisation(header: GgufHeader) -> str:
     return max(sizes, key=lambda name: sizes[name])
 
 
-def _weight_bytes(header: GgufHeader) -> dict[str, int]:
-    sizes: dict[str, int] = {}
+def _tensor_bytes(header: GgufHeader) -> dict[str, dict[str, int]]:
+    sizes: dict[str, dict[str, int]] = {}
     for tensor in header.tensors:
         role = next((role for pattern, role in _ROLES if pattern.match(tensor.name)), "other")
-        sizes[role] = sizes.get(role, 0) + tensor.size_bytes
+        types = sizes.setdefault(role, {})
+        types[tensor.type_name] = types.get(tensor.type_name, 0) + tensor.size_bytes
     return sizes
 
 

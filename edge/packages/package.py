@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge.packages.manifest import MODEL_FILE, Manifest
-from edge.packages.model_file import inspect
+from edge.packages.agreement import check_stated
+from edge.packages.contents import facts_of_files, opened_file
+from edge.packages.formats.files import Files, opened_files
+from edge.packages.manifest import Manifest, PackageFile
 from edge.packages.progress import Progress, ProgressListener, Step, ignore
 from shared.errors import DigestMismatch, ModelCorrupt
 
@@ -32,8 +34,8 @@ class Package:
 
     @property
     def model_path(self) -> Path:
-        """The model file."""
-        return self.folder / MODEL_FILE
+        """What the engine is given: the model file, or the folder of a package that is loaded as a whole."""
+        return self.folder / self.manifest.entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,43 +62,46 @@ def opened(package: Package) -> Iterator[int]:
     Raises:
         ModelCorrupt: it is missing or cannot be opened.
     """
-    try:
-        fd = os.open(package.model_path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError as error:
-        raise ModelCorrupt(f"{package.name}/{MODEL_FILE} cannot be opened: {error.strerror}.", param="file") from None
-    try:
+    with opened_file(package.folder, package.manifest.entry) as fd:
         yield fd
-    finally:
-        os.close(fd)
 
 
-def check_header(package: Package, fd: int) -> None:
-    """Read the header of `fd` again and compare it with the manifest.
+@contextmanager
+def opened_package(package: Package) -> Iterator[Files]:
+    """All files of the package, open for reading; links in their places are not followed.
 
     Raises:
-        TrustError: the header is broken, or says other than the manifest.
+        ModelCorrupt: one is missing or cannot be opened.
     """
-    if inspect(fd) != package.manifest.model:
-        raise ModelCorrupt("The model file's header says other than the manifest.", param="manifest")
+    with opened_files(package.folder, [file.path for file in package.manifest.files]) as files:
+        yield files
 
 
-def check_digest(package: Package, fd: int, progress: ProgressListener = ignore) -> None:
-    """Hash all of `fd` and compare with the manifest.
+def check_contents(package: Package, files: Files) -> None:
+    """Read again what the open `files` say and compare it with the manifest.
+
+    Raises:
+        TrustError: they are broken, or say other than the manifest.
+    """
+    check_stated(package.manifest.model, facts_of_files(files, package.manifest.entry))
+
+
+def check_file(expected: PackageFile, fd: int, progress: ProgressListener = ignore) -> None:
+    """Hash all of `fd` and compare with what the manifest states.
 
     Raises:
         ModelCorrupt: its size differs.
         DigestMismatch: its bytes differ.
     """
-    expected = package.manifest.model_file
     size = os.fstat(fd).st_size
     if size != expected.size_bytes:
-        raise ModelCorrupt(f"{expected.size_bytes} bytes were expected, the file has {size}.", param="file")
+        raise ModelCorrupt(
+            f"{expected.size_bytes} bytes were expected, {expected.path} has {size}.", param=expected.path
+        )
     digest, done = hashlib.sha256(), 0
     while chunk := os.pread(fd, _CHUNK_BYTES, done):
         digest.update(chunk)
         done += len(chunk)
         progress(Progress(Step.VERIFY, done, size))
     if digest.hexdigest() != expected.sha256:
-        raise DigestMismatch(
-            f"The model file of {package.name} does not hash to its manifest's digest.", param="digest"
-        )
+        raise DigestMismatch(f"{expected.path} does not hash to what the manifest states.", param=expected.path)

@@ -11,6 +11,7 @@ class Step(StrEnum):
     """Steps of an installation or verification, in order."""
 
     WAIT = "wait"
+    BUILD = "build"
     FETCH = "fetch"
     COPY = "copy"
     CHECK = "check"

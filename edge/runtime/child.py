@@ -8,21 +8,25 @@ import errno
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
 
+from edge.packages.formats.files import Files
 from edge.runtime.crash import reason_of_exit
-from edge.runtime.options import EngineOptions
+from edge.runtime.launch import Launch
+from edge.runtime.options import ProcessOptions
 from edge.runtime.port import EngineConnection
 from shared.settings import environment
 
-_PROGRAM = Path(__file__).with_name("process.py")
 _STDERR_TAIL_BYTES = 16 << 10
 _BASE_URL = "http://engine"
+_FILES_SUFFIX = ".files"
 _EXIT_GRACE_S = 2.0
 _SOCKET_NAME_SAMPLE = "01234567.sock"
 _SOCKET_PATH_LIMIT_BYTES = 103  # sun_path of the smallest platform, with its end mark
@@ -49,34 +53,52 @@ class EngineChild:
         self._path = path
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._tail = bytearray()
+        self._users = 0
+        self._unused = asyncio.Event()
+        self._unused.set()
         self._stderr = asyncio.create_task(self._keep_stderr_tail())
 
     @classmethod
-    async def spawn(cls, options: EngineOptions, model_fd: int, folder: Path) -> EngineChild:
-        """Start a process that loads the open file `model_fd` and listens in the private `folder`.
+    async def spawn(cls, launch: Launch, options: ProcessOptions, files: Files, folder: Path) -> EngineChild:
+        """Start a process that loads the open `files` and listens in the private `folder`.
 
-        The file is handed over as an open descriptor, so what was checked is what is loaded. The message on standard
-        input carries the secret: command lines and environments can be read by other processes.
+        The message on standard input carries the secret: command lines and environments can be read by other
+        processes.
+
+        Raises:
+            OSError: there is no room for a process or for its files.
         """
         secret = secrets.token_urlsafe(32)
         path = folder / f"{secrets.token_hex(4)}.sock"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            str(_PROGRAM),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=_environment(),
-            pass_fds=(model_fd,),
-            start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
-        )
+        own_files = path.with_suffix(_FILES_SUFFIX)
+        own_files.mkdir(mode=0o700)
+        try:
+            wire = options.wire()
+            handed = launch.hand_over(files, wire, own_files)
+            process = await cls._started(launch, handed.descriptors)
+        except BaseException:
+            shutil.rmtree(own_files, ignore_errors=True)
+            raise
         child = cls(process, path, secret)
-        order = {"options": options.wire(), "model": f"/dev/fd/{model_fd}", "socket": str(path), "secret": secret}
+        order = {"options": wire, "model": handed.model, "socket": str(path), "secret": secret}
         assert process.stdin is not None  # noqa: S101 - it was asked for above
         # Not drained: it fits the pipe, and an await here could be cancelled with nobody holding the process.
         process.stdin.write(json.dumps(order).encode() + b"\n")
         return child
+
+    @staticmethod
+    async def _started(launch: Launch, descriptors: tuple[int, ...]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            str(launch.program),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**_environment(), **launch.environment},
+            pass_fds=descriptors,
+            start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
+        )
 
     @property
     def pid(self) -> int:
@@ -87,6 +109,27 @@ class EngineChild:
     def connection(self) -> EngineConnection:
         """Where it listens."""
         return EngineConnection(base_url=_BASE_URL, socket_path=self._path, headers=self._headers)
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[EngineConnection]:
+        """Where it listens, for a request that `unused` waits for."""
+        self._users += 1
+        self._unused.clear()
+        try:
+            yield self.connection
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._unused.set()
+
+    async def unused(self, limit_s: float) -> None:
+        """Wait until no request is under way, or the process has ended; at most `limit_s`."""
+        waits = [asyncio.ensure_future(self._unused.wait()), asyncio.ensure_future(self.ended())]
+        try:
+            await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def prove(self, limit_s: float) -> None:
         """Wait until the process has loaded its model and has generated one token.
@@ -100,6 +143,15 @@ class EngineChild:
                 await self._one_token()
         except TimeoutError:
             raise StartFailed(f"The engine did not become ready within {limit_s:g} s.") from None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process has not ended."""
+        return self._process.returncode is None
+
+    async def ended(self) -> None:
+        """Wait for the end of the process."""
+        await self._process.wait()
 
     async def exited(self) -> str:
         """Wait for the end of the process; the reason in words without content."""
@@ -121,6 +173,7 @@ class EngineChild:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._path.unlink(missing_ok=True)
+            shutil.rmtree(self._path.with_suffix(_FILES_SUFFIX), ignore_errors=True)
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
@@ -162,13 +215,11 @@ class EngineChild:
 
 def _environment() -> dict[str, str]:
     """The part of the agent's environment that the engine may see."""
-    passed = {
+    return {
         name: value
         for name, value in environment().items()
         if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
-    # A native abort otherwise starts a debugger, which takes seconds and writes to standard output.
-    return {**passed, "GGML_NO_BACKTRACE": "1"}
 
 
 def private_folder(run_dir: Path) -> Path:
@@ -185,6 +236,7 @@ def private_folder(run_dir: Path) -> Path:
     for left in folder.glob("*.sock"):
         if not _listens(left):
             left.unlink(missing_ok=True)
+            shutil.rmtree(left.with_suffix(_FILES_SUFFIX), ignore_errors=True)
     return folder
 
 

@@ -19,10 +19,12 @@ _PHRASES: tuple[tuple[bytes, str], ...] = (
     (b"failed to allocate", "memory could not be allocated"),
     (b"bad_alloc", "memory could not be allocated"),
     (b"Cannot allocate memory", "memory could not be allocated"),
+    (b"Resource temporarily unavailable", "no memory or no threads were left"),
     (b"error loading vocabulary", "the vocabulary cannot be read"),
     (b"chat template", "the chat template cannot be used"),
     (b"libgomp", "the system library libgomp.so.1 is missing"),
     (b"No module named 'xllamacpp'", "the engine library xllamacpp is not installed"),
+    (b"No module named 'onnxruntime_genai'", "the engine library onnxruntime-genai is not installed"),
     (b"couldn't bind", "its socket could not be opened"),
     (b"failed to load model", "the engine refused the model file"),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Protocol
 
 from edge.memory.kv import KvType, aligned_tokens
 from shared.errors import SettingsError
@@ -17,6 +18,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "context_tokens": (256, 1 << 24),
     "slots": (1, 64),
     "threads": (1, 256),
+    "prefill_tokens": (1, 4096),
     "threads_batch": (1, 256),
     "batch_tokens": (32, 4096),
     "ubatch_tokens": (1, 4096),
@@ -24,12 +26,29 @@ _RANGES: dict[str, tuple[int, int]] = {
     "ping_interval_s": (1, 3600),
 }
 
+_OWN_RANGES = tuple(name for name in _RANGES if name != "prefill_tokens")
+
 
 def check_range(name: str, value: object) -> None:
     """Raise SettingsError unless `value` is an integer that the engine survives as option `name`."""
     least, most = _RANGES[name]
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise SettingsError(f"Engine option {name} must be between {least} and {most}.", param=name)
+
+
+class ProcessOptions(Protocol):
+    """What every kind of engine process is started with; contexts are per slot."""
+
+    @property
+    def slots(self) -> int:
+        """Requests that run side by side."""
+
+    @property
+    def context_tokens(self) -> int:
+        """Context of one slot."""
+
+    def wire(self) -> dict[str, str | int | bool]:
+        """The message to the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +71,11 @@ class EngineOptions:
     flash_attention: bool = True
     prompt_cache_mib: int = 0
     ping_interval_s: int = 1
+    lock_weights: bool = False
+    """Keep the weights in memory whatever else wants it; the process must be allowed to lock that much."""
 
     def __post_init__(self) -> None:
-        for name in _RANGES:
+        for name in _OWN_RANGES:
             check_range(name, getattr(self, name))
         if self.ubatch_tokens > self.batch_tokens:
             raise SettingsError("Engine option ubatch_tokens must not exceed batch_tokens.", param="ubatch_tokens")
@@ -77,4 +98,5 @@ class EngineOptions:
             "flash_attention": self.flash_attention,
             "cache_ram_mib": self.prompt_cache_mib,
             "sse_ping_interval": self.ping_interval_s,
+            "lock_weights": self.lock_weights,
         }

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from edge.devices.probe import DeviceFacts
-from edge.memory.capacity import MIB, Budget, CapacityPlan, Demand, plan_capacity
+from edge.memory.capacity import MIB, Budget, CapacityPlan, Demand, plan_capacity, plan_of
 from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import KvType, row_fits
+from edge.memory.pressure import Step, shapes
 from edge.packages.package import Package
-from edge.runtime.options import EngineOptions, check_range
+from edge.runtime.options import EngineOptions, ProcessOptions, check_range
 from shared.errors import SettingsError
 
 DETERMINISTIC_UBATCH_TOKENS = 63
 FAST_UBATCH_TOKENS = 128
+MINIMUM_CONTEXT_TOKENS = 2048
 _FEATURES = frozenset({"tools", "structured_output", "logprobs"})
 
 
@@ -24,7 +28,7 @@ class PlanRequest:
 
     slots: int = 1
     context_tokens: int | None = None
-    minimum_context_tokens: int = 2048
+    minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS
     maximum_context_tokens: int | None = None
     kv_type: KvType = KvType.F16
     threads: int | None = None
@@ -33,6 +37,7 @@ class PlanRequest:
     batch_tokens: int = 128
     prompt_cache_mib: int = 0
     reserve_bytes: int = 256 * MIB
+    lock_weights: bool = False
 
     def __post_init__(self) -> None:
         for name in ("slots", "batch_tokens", "prompt_cache_mib"):
@@ -48,14 +53,70 @@ class StaticPlan:
 
     package: Package
     geometry: ModelGeometry
-    options: EngineOptions
+    options: ProcessOptions
     capacity: CapacityPlan
+    shape: Callable[[int, int], StaticPlan] = field(repr=False, compare=False)
+    """The same package and choices with other slots and another context per slot, whatever memory there is."""
     features: frozenset[str] = _FEATURES
 
     @property
     def model_path(self) -> Path:
         """The model file of the package."""
         return self.package.model_path
+
+
+def check_cache(geometry: ModelGeometry, kv_type: KvType) -> None:
+    """Raise SettingsError unless the model's heads divide into blocks of `kv_type`."""
+    if not row_fits(geometry, kv_type):
+        raise SettingsError(
+            f"KV type {kv_type} needs head sizes in multiples of 32; this model has "
+            f"{geometry.key_length} and {geometry.value_length}.",
+            param="kv_type",
+        )
+
+
+def _check_lock(package: Package, device: DeviceFacts, request: PlanRequest) -> None:
+    """The engine only warns when it may not lock its weights; whoever asked for it is told before."""
+    needed_bytes, limit_bytes = package.manifest.size_bytes, device.lockable_bytes
+    if request.lock_weights and limit_bytes is not None and limit_bytes < needed_bytes:
+        raise SettingsError(
+            f"Locking the weights takes {needed_bytes} bytes; this process may lock {limit_bytes} (ulimit -l).",
+            param="memory.lock",
+        )
+
+
+def ubatch_tokens(request: PlanRequest) -> int:
+    """Tokens that the engine computes together while it reads a prompt."""
+    return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.batch_tokens)
+
+
+def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
+    geometry = package.manifest.geometry
+    options = replace(basis, slots=slots, context_tokens=context_tokens)
+    demand = Demand(
+        slots=slots, kv_type=options.kv_type, ubatch_tokens=options.ubatch_tokens, minimum_context_tokens=context_tokens
+    )
+    return StaticPlan(
+        package=package,
+        geometry=geometry,
+        options=options,
+        capacity=plan_of(geometry, budget, demand, context_tokens),
+        shape=partial(_shaped, package, budget, basis),
+    )
+
+
+def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:
+    """The ladder down from `plan`; its last step runs the smallest engine and admits nothing."""
+    served = [
+        Step(slots, context_tokens, _private_bytes(plan.shape(slots, context_tokens)))
+        for slots, context_tokens in shapes(plan.options.slots, plan.options.context_tokens, minimum_context_tokens)
+    ]
+    return (*served, replace(served[-1], admits=False))
+
+
+def _private_bytes(plan: StaticPlan) -> int:
+    """What an engine adds where the weights are mapped already; locked or not, the pages are one and the same."""
+    return plan.capacity.engine_bytes - plan.capacity.weights_bytes
 
 
 def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> StaticPlan:
@@ -69,27 +130,21 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         SettingsError: an option is out of range or does not suit the model.
     """
     geometry = package.manifest.geometry
-    if not row_fits(geometry, request.kv_type):
-        raise SettingsError(
-            f"KV type {request.kv_type} needs head sizes in multiples of 32; this model has "
-            f"{geometry.key_length} and {geometry.value_length}.",
-            param="kv_type",
-        )
-    ubatch_tokens = min(
-        DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.batch_tokens
+    check_cache(geometry, request.kv_type)
+    _check_lock(package, device, request)
+    budget = Budget(
+        available_bytes=device.memory_available_bytes,
+        weights_bytes=package.manifest.model_file.size_bytes,
+        reserve_bytes=request.reserve_bytes,
+        prompt_cache_bytes=request.prompt_cache_mib * MIB,
     )
     capacity = plan_capacity(
         geometry,
-        Budget(
-            available_bytes=device.memory_available_bytes,
-            weights_bytes=package.manifest.model_file.size_bytes,
-            reserve_bytes=request.reserve_bytes,
-            prompt_cache_bytes=request.prompt_cache_mib * MIB,
-        ),
+        budget,
         Demand(
             slots=request.slots,
             kv_type=request.kv_type,
-            ubatch_tokens=ubatch_tokens,
+            ubatch_tokens=ubatch_tokens(request),
             minimum_context_tokens=request.minimum_context_tokens,
             context_tokens=request.context_tokens,
             maximum_context_tokens=request.maximum_context_tokens,
@@ -103,7 +158,8 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         threads_batch=request.threads_batch or max(1, device.cores_usable),
         kv_type=request.kv_type,
         batch_tokens=request.batch_tokens,
-        ubatch_tokens=ubatch_tokens,
+        ubatch_tokens=ubatch_tokens(request),
         prompt_cache_mib=request.prompt_cache_mib,
+        lock_weights=request.lock_weights,
     )
-    return StaticPlan(package=package, geometry=geometry, options=options, capacity=capacity)
+    return _shaped(package, budget, options, options.slots, options.context_tokens)

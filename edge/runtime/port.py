@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
+
+from edge.memory.pressure import Step
 
 
 class EngineState(StrEnum):
@@ -34,6 +37,8 @@ class EngineFacts:
     vocabulary_tokens: int
     features: frozenset[str]
     speculation: str = "off"
+    tokenizer: str | None = None
+    """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,21 @@ class Engine(Protocol):
             NotReady: the engine does not serve now; `retry_after_s` says when to ask again.
         """
 
+    def using(self) -> AbstractContextManager[EngineConnection]:
+        """The same, for a request: a swap does not end the process behind it before the block has ended.
+
+        Raises:
+            NotReady: as `connection`.
+        """
+
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         """Call `listener` after every change of state, in the event loop."""
+
+    def steps(self) -> tuple[Step, ...]:
+        """The ladder down from the plan that it was built with, which is the first step; see edge.memory.pressure."""
+
+    async def take_step(self, step: Step, *, overlap: bool) -> None:
+        """Serve with the slots and the context of `step` from now on; raises as `SupervisedEngine.swap`."""
 
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""

@@ -63,6 +63,10 @@ def _serve(order: dict[str, Any]) -> object:
     params.flash_attn_type = (
         flash.LLAMA_FLASH_ATTN_TYPE_ENABLED if options["flash_attention"] else flash.LLAMA_FLASH_ATTN_TYPE_DISABLED
     )
+    load_mode = engine.llama_load_mode
+    params.load_mode = (
+        load_mode.LLAMA_LOAD_MODE_MMAP_MLOCK if options["lock_weights"] else load_mode.LLAMA_LOAD_MODE_MMAP
+    )
     params.fit_params = False  # a dry-run load; the plan has decided already
     params.check_tensors = True  # else weights that are no numbers load and answer nonsense
     params.endpoint_metrics = True

@@ -1,4 +1,8 @@
-"""Keeps one engine process serving a plan: starts, proves and watches it, starts it again, says what happened."""
+"""Keeps one engine process serving a plan: starts, proves and watches it, starts it again, swaps it for another.
+
+A swap is blue-green: the new process is started and proven beside the old one, takes over for every request that comes
+after, and the old one ends when its last request has. Where memory does not allow two, the old one goes first.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,30 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from edge.packages.package import FileIdentity, check_digest, check_header, opened
+from edge.memory.pressure import Step
+from edge.packages.formats.files import Files
+from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
+from edge.packages.parity import identity
 from edge.runtime.child import EngineChild, StartFailed, private_folder
-from edge.runtime.plan import StaticPlan
+from edge.runtime.handover import Handover, Successor
+from edge.runtime.launch import LAUNCHES
+from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from shared import logs
 from shared.clock import Clock
 from shared.errors import NotReady, SettingsError, TrustError
+from shared.errors import StartFailed as SwapFailed
 
 _FAILED_RETRY_S = 60
 _STOP_GRACE_S = 3.0
 _START_LIMIT_S = 120.0
+_DRAIN_LIMIT_S = 600.0
 
 _log = logs.get("edge.engine")
 
@@ -29,7 +41,7 @@ _log = logs.get("edge.engine")
 class SupervisedEngine:
     """An `Engine` (see port.py): a child process under supervision, for the whole life of the agent.
 
-    The model file is checked before each start: its header and, once per file identity, its digest. A file that fails
+    The files are checked before each start: what they say and, once per file identity, their hashes. A file that fails
     is a final state (FAILED); a crash or an unready process is restarted with growing, jittered waits.
     """
 
@@ -40,24 +52,36 @@ class SupervisedEngine:
         clock: Clock,
         run_dir: Path,
         policy: RestartPolicy | None = None,
+        minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS,
         start_limit_s: float = _START_LIMIT_S,
         stop_grace_s: float = _STOP_GRACE_S,
+        drain_limit_s: float = _DRAIN_LIMIT_S,
         fraction: Callable[[], float] = random.random,
     ) -> None:
-        self._plan = plan
+        self._plan = self._full = plan
+        self._minimum_context_tokens = minimum_context_tokens
         self._clock = clock
         self._run_dir = run_dir
         self._policy = policy or RestartPolicy()
         self._start_limit_s = start_limit_s
         self._stop_grace_s = stop_grace_s
+        self._drain_limit_s = drain_limit_s
         self._fraction = fraction
         self._status = EngineStatus(EngineState.STOPPED)
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self._child: EngineChild | None = None
-        self._verified: FileIdentity | None = None
+        self._verified: dict[str, FileIdentity] = {}
         self._history = History()
         self._task: asyncio.Task[None] | None = None
         self._first_outcome = asyncio.Event()
+        self._handover = Handover()
+        self._swapping = asyncio.Lock()
+        self._retiring: set[asyncio.Task[None]] = set()
+
+    @property
+    def plan(self) -> StaticPlan:
+        """The plan that is served, or will be at the next start."""
+        return self._plan
 
     @property
     def status(self) -> EngineStatus:
@@ -70,9 +94,17 @@ class SupervisedEngine:
         Raises:
             NotReady: the engine does not serve now.
         """
-        if self._status.state is not EngineState.READY or self._child is None:
-            raise NotReady("The model is not ready.", retry_after_s=self._status.retry_after_s)
-        return self._child.connection
+        return self._serving().connection
+
+    @contextlib.contextmanager
+    def using(self) -> Iterator[EngineConnection]:
+        """Where to send one request, whose process no swap ends before the block has ended.
+
+        Raises:
+            NotReady: the engine does not serve now.
+        """
+        with self._serving().using() as connection:
+            yield connection
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         """Call `listener` after every change of state, in the event loop."""
@@ -93,75 +125,174 @@ class SupervisedEngine:
         await self._first_outcome.wait()
 
     async def stop(self) -> None:
-        """End the process: SIGTERM, then SIGKILL after a grace. Safe to call twice."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-            self._task = None
+        """End every process: SIGTERM, then SIGKILL after a grace. Safe to call twice."""
+        tasks = [task for task in (self._task, *self._retiring) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._task = None
         self._set(EngineState.STOPPED, pid=None)
+
+    def steps(self) -> tuple[Step, ...]:
+        """The ladder down from the plan that this engine was built with."""
+        return steps_of(self._full, self._minimum_context_tokens)
+
+    async def take_step(self, step: Step, *, overlap: bool) -> None:
+        """Serve with the slots and the context of `step` from now on; raises as `swap`."""
+        await self.swap(self._full.shape(step.slots, step.context_tokens), overlap=overlap)
+
+    async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
+        """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
+
+        With `overlap` nobody waits: the new process is proven before it takes over, and one that fails changes
+        nothing. Without, requests are refused as not ready from now until the old process is unused and ended and the
+        new one has started: the memory of both is never needed together.
+
+        Raises:
+            NotReady: the engine is stopped or has failed for good.
+            StartFailed: the new process did not serve a token; the old one goes on.
+            TrustError: the package is not what it was.
+        """
+        async with self._swapping:
+            supervising = self._task
+            if supervising is None or supervising.done():
+                raise NotReady("The engine does not run.", retry_after_s=self._status.retry_after_s)
+            child = await self._proven(plan) if overlap else None
+            successor = Successor(plan, child)
+            self._handover.offer(successor)
+            try:
+                await _first_of(successor.taken.wait(), asyncio.wait({supervising}))
+            finally:
+                if not successor.taken.is_set():
+                    self._handover.take()
+                    if child is not None:
+                        await child.stop(self._stop_grace_s)
+            if self._plan is not plan:
+                raise NotReady("The engine ended during the swap.", retry_after_s=self._status.retry_after_s)
+            _log.info("engine_swapped", slots=plan.options.slots, context_tokens=plan.options.context_tokens)
+
+    def _serving(self) -> EngineChild:
+        if self._status.state is not EngineState.READY or self._child is None:
+            raise NotReady("The model is not ready.", retry_after_s=self._status.retry_after_s)
+        return self._child
+
+    async def _proven(self, plan: StaticPlan) -> EngineChild:
+        """A process that serves `plan`, beside whatever runs."""
+        try:
+            child = await self._spawned(plan, _socket_folder(self._run_dir))
+        except OSError as error:
+            raise SwapFailed(f"The engine process could not be started: {error.strerror}.") from None
+        try:
+            await child.prove(self._start_limit_s)
+        except BaseException as failure:
+            await child.stop(self._stop_grace_s)
+            if isinstance(failure, StartFailed):
+                raise SwapFailed(failure.reason) from None
+            raise
+        return child
 
     async def _supervise(self, folder: Path) -> None:
         """Run processes one after another until one fails for good. Cancelled by `stop`."""
+        child: EngineChild | None = None
         try:
-            while await self._run_once(folder):
-                wait_s = wait_before_restart_s(self._history, self._policy, fraction=self._fraction())
-                if wait_s is None:
-                    break
-                _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
-                self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
-                self._first_outcome.set()
-                await self._clock.sleep(wait_s)
-                self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
+            while await self._run_once(folder, child) and await self._wait_for_next():
+                child = self._adopted()
             _log.error("engine_failed", reason=self._status.reason)
             self._set(EngineState.FAILED, pid=None, retry_after_s=_FAILED_RETRY_S)
         finally:
             self._first_outcome.set()
 
-    async def _run_once(self, folder: Path) -> bool:
-        """One process from start to end; False when another one would end the same way."""
+    async def _wait_for_next(self) -> bool:
+        """Wait as the policy asks, or until there is a successor; False when nothing shall be started any more."""
+        if self._handover.waiting:
+            return True
+        wait_s = wait_before_restart_s(self._history, self._policy, fraction=self._fraction())
+        if wait_s is None:
+            return False
+        _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
+        self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
+        self._first_outcome.set()
+        await _first_of(self._clock.sleep(wait_s), self._handover.offered())
+        self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
+        return True
+
+    def _adopted(self) -> EngineChild | None:
+        """Make the successor's plan ours; its process, if it has one already."""
+        successor = self._handover.take()
+        if successor is None:
+            return None
+        self._plan, self._history = successor.plan, History()
+        return successor.child
+
+    async def _run_once(self, folder: Path, proven: EngineChild | None) -> bool:
+        """One process from start to end or successor; False when another one would end the same way."""
         try:
-            child = await self._spawned(folder)
+            child = proven or await self._spawned(self._plan, folder)
         except TrustError as error:
             self._status = replace(self._status, reason=error.message)
             return False
         except OSError as error:  # no processes, descriptors or memory left: that can pass
             self._failed_start(f"The engine process could not be started: {error.strerror}.", refused=False)
             return True
-        self._child = child
+        self._child, relieved = child, False
         try:
-            await self._serve(child)
+            if proven is None:
+                await child.prove(self._start_limit_s)
+            relieved = await self._serve(child) and self._handover.has_child
         except StartFailed as failure:
             self._failed_start(failure.reason, refused=failure.refused)
         finally:
-            self._child = None
-            await child.stop(self._stop_grace_s)
+            if relieved:
+                self._retire(child)  # it stays in `_child` for the moment until its successor does
+            else:
+                self._child = None
+                await child.stop(self._stop_grace_s)
         return True
 
-    async def _serve(self, child: EngineChild) -> None:
-        """Prove the child, then wait for its end."""
-        await child.prove(self._start_limit_s)
+    async def _serve(self, child: EngineChild) -> bool:
+        """Serve until the child ends (False) or has a successor (True): at once, or when no request is left."""
         ready_ms = self._clock.now_ms()
         _log.info("engine_ready", pid=child.pid, restarts=self._status.restarts)
         self._set(EngineState.READY, facts=self._facts(), pid=child.pid, retry_after_s=1)
         self._first_outcome.set()
+        await _first_of(child.ended(), self._handover.offered())
+        if child.running and self._handover.waiting:
+            if not self._handover.has_child:
+                self._set(EngineState.RESTARTING, retry_after_s=1)
+                await child.unused(self._drain_limit_s)
+            return True
         reason = await child.exited()
         self._history = self._history.after_exit((self._clock.now_ms() - ready_ms) / 1000, self._policy)
         self._child = None
         self._set(EngineState.RESTARTING, pid=None, reason=reason)
+        return False
 
-    async def _spawned(self, folder: Path) -> EngineChild:
-        # When `stop` cancels the check, closing the file ends the thread that still reads it.
-        with opened(self._plan.package) as fd:
-            await asyncio.to_thread(self._check, fd)
-            return await EngineChild.spawn(self._plan.options, fd, folder)
+    def _retire(self, child: EngineChild) -> None:
+        """Let the requests of `child` go on to their end, then end it."""
+        task = asyncio.create_task(self._drained(child))
+        self._retiring.add(task)
+        task.add_done_callback(self._retiring.discard)
 
-    def _check(self, fd: int) -> None:
-        identity = FileIdentity.of(fd)
-        check_header(self._plan.package, fd)
-        if identity != self._verified:
-            check_digest(self._plan.package, fd)
-            self._verified = identity
+    async def _drained(self, child: EngineChild) -> None:
+        try:
+            await child.unused(self._drain_limit_s)
+        finally:
+            await child.stop(self._stop_grace_s)
+
+    async def _spawned(self, plan: StaticPlan, folder: Path) -> EngineChild:
+        # When `stop` cancels the check, closing the files ends the thread that still reads them.
+        with opened_package(plan.package) as files:
+            await asyncio.to_thread(self._check, plan.package, files)
+            launch = LAUNCHES[plan.package.manifest.model.format]
+            return await EngineChild.spawn(launch, plan.options, files, folder)
+
+    def _check(self, package: Package, files: Files) -> None:
+        identities = {name: FileIdentity.of(files.descriptor(name)) for name in files.names}
+        check_contents(package, files)
+        if identities != self._verified:
+            for file in package.manifest.files:
+                check_file(file, files.descriptor(file.path))
+            self._verified = identities
 
     def _failed_start(self, reason: str, *, refused: bool) -> None:
         self._history = self._history.after_failed_start(refused=refused)
@@ -177,6 +308,7 @@ class SupervisedEngine:
             context_tokens=plan.options.context_tokens,
             vocabulary_tokens=plan.geometry.vocabulary_tokens,
             features=plan.features,
+            tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
         )
 
     def _set(self, state: EngineState, **changes: object) -> None:
@@ -187,6 +319,17 @@ class SupervisedEngine:
         self._status = status
         for listener in self._listeners:
             listener(status)
+
+
+async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
+    """Return when one of `waits` has; the others are cancelled."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _socket_folder(run_dir: Path) -> Path:

@@ -1,5 +1,7 @@
 """Speaks HTTP to the engine over its Unix socket and gives back whole events; the engine's faults become our errors.
 
+An engine that is swapped while a request runs keeps that request: its process and the session to it live until then.
+
 Leaving a stream closes its connection, which is what makes the engine stop and free the slot.
 """
 
@@ -8,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,18 +29,18 @@ _COUNT_ROUTE = "/v1/chat/completions/input_tokens"
 
 
 class EngineClient:
-    """Client of whichever engine process serves now; follows it across restarts."""
+    """Client of whichever engine process serves now; follows it across restarts and swaps."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._reached: EngineConnection | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._current: _Session | None = None
+        self._sessions: set[_Session] = set()
 
     async def close(self) -> None:
         """Close what is open. Safe to call twice."""
-        if self._session is not None:
-            await self._session.close()
-        self._session = self._reached = None
+        sessions, self._sessions, self._current = self._sessions, set(), None
+        for session in sessions:
+            await session.http.close()
 
     @contextlib.asynccontextmanager
     async def stream(self, request: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -89,49 +93,82 @@ class EngineClient:
     async def _post(
         self, path: str, body: Mapping[str, Any] | None, *, timeout_s: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        response = await self._open(path, body, timeout_s)
-        # What fails inside the block is the caller's (a client that left, say), so nothing is translated there.
+        with self._engine.using() as connection:
+            async with self._session_to(connection) as http:
+                response = await _open(http, connection, path, body, timeout_s)
+                # What fails inside the block is the caller's (a client that left, say): nothing is translated there.
+                try:
+                    yield response
+                finally:
+                    response.close()
+
+    @contextlib.asynccontextmanager
+    async def _session_to(self, connection: EngineConnection) -> AsyncIterator[aiohttp.ClientSession]:
+        """A session to that process; one that another process has taken over from is closed by its last request."""
+        session = self._current
+        if session is None or session.connection != connection:
+            session = self._current = _Session(connection, _session(connection.socket_path))
+            self._sessions.add(session)
+            await self._close_unused()
+        session.users += 1
         try:
-            yield response
+            yield session.http
         finally:
-            response.close()
+            session.users -= 1
+            await self._close_unused()
 
-    async def _open(self, path: str, body: Mapping[str, Any] | None, timeout_s: float | None) -> aiohttp.ClientResponse:
-        connection = self._engine.connection()
-        session = await self._session_to(connection)
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
-        headers = {"Content-Type": "application/json", **connection.headers}
-        try:
-            response = await session.request(
-                "GET" if body is None else "POST",
-                connection.base_url + path,
-                # A file object: aiohttp writes it in parts, so a body of megabytes does not hold up the loop.
-                data=None if body is None else io.BytesIO(orjson.dumps(body)),
-                headers=headers,
-                timeout=timeout,
-            )
-            if response.status == 200:
-                return response
-            raw = await response.read()
-        except TimeoutError:
-            raise BackendTimeout("The engine does not answer.", phase="connect") from None
-        except (aiohttp.ClientError, OSError):
-            raise BackendUnreachable("The engine went away before it answered.") from None
-        raise engine_errors.of_response(response.status, raw)
+    async def _close_unused(self) -> None:
+        unused = {session for session in self._sessions if session is not self._current and not session.users}
+        self._sessions -= unused
+        for session in unused:
+            await session.http.close()
 
-    async def _session_to(self, connection: EngineConnection) -> aiohttp.ClientSession:
-        if self._session is None or connection != self._reached:
-            await self.close()
-            path = connection.socket_path
-            # One connection a request: a pooled one could belong to a process that is gone.
-            connector = (
-                aiohttp.UnixConnector(path=str(path), force_close=True, limit=0)
-                if path is not None
-                else aiohttp.TCPConnector(force_close=True, limit=0)
-            )
-            self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
-            self._reached = connection
-        return self._session
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """An HTTP session to one engine process, and how many requests use it now."""
+
+    connection: EngineConnection
+    http: aiohttp.ClientSession
+    users: int = 0
+
+
+def _session(path: Path | None) -> aiohttp.ClientSession:
+    # One connection a request: a pooled one could belong to a process that is gone.
+    connector = (
+        aiohttp.UnixConnector(path=str(path), force_close=True, limit=0)
+        if path is not None
+        else aiohttp.TCPConnector(force_close=True, limit=0)
+    )
+    return aiohttp.ClientSession(connector=connector, auto_decompress=False, trust_env=False)
+
+
+async def _open(
+    http: aiohttp.ClientSession,
+    connection: EngineConnection,
+    path: str,
+    body: Mapping[str, Any] | None,
+    timeout_s: float | None,
+) -> aiohttp.ClientResponse:
+    timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
+    headers = {"Content-Type": "application/json", **connection.headers}
+    try:
+        response = await http.request(
+            "GET" if body is None else "POST",
+            connection.base_url + path,
+            # A file object: aiohttp writes it in parts, so a body of megabytes does not hold up the loop.
+            data=None if body is None else io.BytesIO(orjson.dumps(body)),
+            headers=headers,
+            timeout=timeout,
+        )
+        if response.status == 200:
+            return response
+        raw = await response.read()
+    except TimeoutError:
+        raise BackendTimeout("The engine does not answer.", phase="connect") from None
+    except (aiohttp.ClientError, OSError):
+        raise BackendUnreachable("The engine went away before it answered.") from None
+    raise engine_errors.of_response(response.status, raw)
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

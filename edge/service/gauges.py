@@ -6,6 +6,7 @@ import math
 
 from edge.runtime.port import EngineState, EngineStatus
 from edge.service.admission import Admission
+from edge.service.memory_watch import MemoryWatch
 from edge.service.thermal.watch import ThermalWatch
 from shared.fleet import ThermalLevel
 from shared.telemetry import EdgeMetrics
@@ -14,14 +15,17 @@ from shared.telemetry import EdgeMetrics
 class Gauges:
     """One method for each part that changes."""
 
-    def __init__(self, metrics: EdgeMetrics, admission: Admission, thermal: ThermalWatch) -> None:
+    def __init__(self, metrics: EdgeMetrics, admission: Admission, thermal: ThermalWatch, memory: MemoryWatch) -> None:
         self._metrics = metrics
         self._admission = admission
         self._thermal = thermal
+        self._memory = memory
         self._restarts = 0
         metrics.temperature.set_function(self._celsius)
+        metrics.memory_available.set_function(self._available_bytes)
         self.admission()
         self.thermal()
+        self.memory()
 
     def admission(self) -> None:
         """Slots and queue have changed."""
@@ -33,6 +37,15 @@ class Gauges:
         """The level has changed."""
         for level in ThermalLevel:
             self._metrics.level.labels(level=level.value).set(level is self._thermal.level)
+
+    def memory(self) -> None:
+        """The step has changed."""
+        self._metrics.memory_steps.set(self._memory.rung)
+
+    def _available_bytes(self) -> float:
+        """Asked at each scrape; NaN when it is not known."""
+        known = self._memory.available_bytes
+        return math.nan if known is None else known
 
     def _celsius(self) -> float:
         """Asked at each scrape. An unknown temperature is NaN, which no alert compares as cool."""

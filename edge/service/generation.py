@@ -24,7 +24,7 @@ from edge.service.thermal.ladder import Measures
 from edge.service.translation import EngineRequest, translate
 from shared import logs
 from shared.clock import Clock
-from shared.errors import CapacityError, ClientError, InvalidRequest, IsthmusError, QueueFull
+from shared.errors import CapacityError, ClientError, InvalidRequest, IsthmusError, NotReady, QueueFull
 from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -32,7 +32,7 @@ from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
 
-_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical"})
+_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical", "memory_critical"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,17 @@ class Generation:
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
         async with limit as alive, self._admission.slot(prepared.slots):
             alive()
+            await self._fit_again(prepared)
             async with self._client.stream(prepared) as events, contextlib.aclosing(_watched(events, alive)) as watched:
                 yield watched
+
+    async def _fit_again(self, prepared: EngineRequest) -> None:
+        """Refuse what fitted the engine that served when it came, and does not fit the one that serves now."""
+        facts = self._served.require()
+        if facts.context_tokens < prepared.context_tokens:
+            await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
+        if prepared.slots > facts.slots:
+            raise NotReady("The device has taken back slots that this request needs.")
 
     @contextlib.contextmanager
     def _counted(self, endpoint: Endpoint) -> Iterator[_Outcome]:

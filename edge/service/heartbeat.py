@@ -64,6 +64,7 @@ class Load:
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     memory_available_bytes: int | None
+    memory_admits: bool = True
 
 
 def state_of(engine: EngineStatus, *, draining: bool) -> BackendState:
@@ -79,7 +80,8 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         sequence=sequence,
         url=identity.url,
         zone=identity.zone,
-        state=state_of(load.engine, draining=load.draining),
+        # Short of memory is as good as leaving: what runs goes on, nothing new is taken.
+        state=state_of(load.engine, draining=load.draining or not load.memory_admits),
         models=() if load.facts is None else (_model(load.facts),),
         level=load.level,
         temperature_c=load.temperature_c,
@@ -103,6 +105,7 @@ def _model(facts: EngineFacts) -> ServedModel:
         digest=facts.digest,
         context_tokens=facts.context_tokens,
         features=tuple(sorted(facts.features)),
+        tokenizer=facts.tokenizer,
     )
 
 

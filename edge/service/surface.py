@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.service.generation import Generation
+from edge.service.memory_watch import MemoryWatch
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
 from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
@@ -42,6 +43,7 @@ class Parts:
     served: Served
     generation: Generation
     thermal: ThermalWatch
+    memory: MemoryWatch
     lifecycle: Lifecycle
     registry: CollectorRegistry
     status: Callable[[], dict[str, Any]]
@@ -76,6 +78,8 @@ def readiness(parts: Parts) -> IsthmusError | None:
         return NotReady(f"The engine is {status.state}.", retry_after_s=status.retry_after_s)
     if not parts.thermal.measures.admits:
         return thermal_critical(parts.retry_after_hot_s)
+    if not parts.memory.admits:
+        return parts.memory.critical()
     return None
 
 

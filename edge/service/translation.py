@@ -35,6 +35,7 @@ class EngineRequest:
     """What is sent to the engine, and what the answer has to look like.
 
     `top_logprobs` is None when no log-probabilities were asked for. `max_tokens` is the caller's own limit.
+    `context_tokens` is that of the slot for which the request was checked.
     """
 
     endpoint: Endpoint
@@ -46,6 +47,7 @@ class EngineRequest:
     max_tokens: int | None
     max_tokens_param: str
     top_logprobs: int | None
+    context_tokens: int
 
     @property
     def slots(self) -> int:
@@ -88,6 +90,7 @@ def translate(
         max_tokens=max_tokens,
         max_tokens_param=param,
         top_logprobs=top_logprobs,
+        context_tokens=facts.context_tokens,
     )
 
 

@@ -134,7 +134,8 @@ def _standing_of(models: list[CloudCapacity]) -> Standing:
     return Standing(
         state=next((state for state in order if state in states), BackendState.FAILED),
         models=tuple(
-            ServedModel(model_id=m.model_id, digest=m.digest, context_tokens=m.context_tokens) for m in serving
+            ServedModel(model_id=m.model_id, digest=m.digest, context_tokens=m.context_tokens, tokenizer=m.tokenizer)
+            for m in serving
         ),
         slots_total=_sum([_slots(m) for m in serving]),
         slots_busy=_sum([m.running for m in serving]),

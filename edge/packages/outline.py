@@ -1,0 +1,134 @@
+"""States what a memory plan needs to know of a model file, from its header alone; the weights need not be there."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge.memory.geometry import ModelGeometry, geometry_of
+from edge.memory.parameters import ParameterCounts, counted, derived
+from edge.packages.ggml_types import FILE_TYPES
+from edge.packages.gguf import GgufArray, GgufHeader, read_header
+from edge.packages.manifest import WHOLE_FOLDER
+from edge.packages.model_file import SUPPORTED_ARCHITECTURES
+from edge.packages.package import Package, opened
+from shared.errors import NotABaseModel, NotFound
+
+_TOKENS = "tokenizer.ggml.tokens"
+# Bits of an element by the file type that a header without tensors states; any other is counted as 16.
+_EXACT_BITS = {"F32": 32.0, "Q8_0": 8.5}
+_ASSUMED_BITS = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One model as a plan sees it. `file_bytes` is the size of the whole file, present or not."""
+
+    name: str
+    architecture: str
+    quantisation: str
+    geometry: ModelGeometry
+    parameters: ParameterCounts
+    file_bytes: int
+    data_offset_bytes: int
+    alignment_bytes: int
+    findings: tuple[str, ...]
+    """What was assumed or counted as an upper bound, and what keeps the engine from running the model."""
+
+
+def outline_of_package(package: Package) -> Outline:
+    """The outline of an installed package.
+
+    Raises:
+        ModelCorrupt: its file is not what it was.
+    """
+    if package.manifest.entry == WHOLE_FOLDER:
+        return _of_manifest(package)
+    with opened(package) as fd:
+        return outline_of(fd, package.name)
+
+
+def outline_of_file(path: Path) -> Outline:
+    """The outline of the GGUF file at `path`, which may end before its tensors do.
+
+    Raises:
+        NotFound: it cannot be read.
+        TrustError: it is not a GGUF file, contradicts itself, or is no model of text.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise NotFound(f"{path} cannot be read: {error.strerror}.", param="model") from None
+    with file:
+        return outline_of(file.fileno(), path.stem)
+
+
+def outline_of(fd: int, name: str) -> Outline:
+    """The outline of the open GGUF file `fd`; raises as `outline_of_file`."""
+    header = read_header(fd, with_data=False)
+    kind = header.metadata.get("general.type", "model")
+    if kind != "model":
+        raise NotABaseModel(f"general.type is {repr(kind)[:80]}; a base model was expected.", param="general.type")
+    tokens = header.metadata.get(_TOKENS)
+    geometry = geometry_of(
+        {key: value for key, value in header.metadata.items() if not isinstance(value, GgufArray)},
+        vocabulary_tokens=tokens.count if isinstance(tokens, GgufArray) else None,
+    )
+    known = geometry.architecture in SUPPORTED_ARCHITECTURES
+    parameters, file_bytes, findings = _weights(header, geometry)
+    return Outline(
+        name=name,
+        architecture=geometry.architecture,
+        quantisation=_quantisation(header),
+        geometry=geometry,
+        parameters=parameters,
+        file_bytes=file_bytes,
+        data_offset_bytes=header.data_offset,
+        alignment_bytes=header.alignment_bytes,
+        findings=(
+            *(() if known else ("unknown_architecture_in_full",)),
+            *geometry.findings,
+            *findings,
+            *(("weights_absent",) if file_bytes > os.fstat(fd).st_size else ()),
+        ),
+    )
+
+
+def _weights(header: GgufHeader, geometry: ModelGeometry) -> tuple[ParameterCounts, int, tuple[str, ...]]:
+    if header.tensors:
+        last = header.tensors[-1]
+        elements = ((tensor.name, math.prod(tensor.dimensions)) for tensor in header.tensors)
+        return counted(elements, geometry.layers), last.offset + last.size_bytes, ()
+    parameters = derived(geometry)
+    bits = _EXACT_BITS.get(_quantisation(header), _ASSUMED_BITS)
+    # Whether the embedding serves as the head too is said by the tensors alone: both are counted.
+    elements_at_most = parameters.total + parameters.embedding
+    return parameters, header.data_offset + math.ceil(elements_at_most * bits / 8), ("weights_estimated",)
+
+
+def _quantisation(header: GgufHeader) -> str:
+    stated = header.metadata.get("general.file_type")
+    if isinstance(stated, int) and stated in FILE_TYPES:
+        return FILE_TYPES[stated]
+    sizes: dict[str, int] = {}
+    for tensor in header.tensors:
+        sizes[tensor.type_name] = sizes.get(tensor.type_name, 0) + tensor.size_bytes
+    return max(sizes, key=lambda name: sizes[name], default="unknown")
+
+
+def _of_manifest(package: Package) -> Outline:
+    """Of a format without tensor descriptions that are read here: parts derived from the dimensions."""
+    model = package.manifest.model
+    return Outline(
+        name=package.name,
+        architecture=model.architecture,
+        quantisation=model.quantisation,
+        geometry=model.geometry,
+        parameters=derived(model.geometry),
+        file_bytes=package.manifest.size_bytes,
+        data_offset_bytes=0,
+        alignment_bytes=1,
+        findings=(*model.geometry.findings, "parameters_derived"),
+    )

@@ -1,0 +1,120 @@
+"""TK-01: packages of one model that turn text into tokens differently are reported, by what differs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from edge.packages.library import Library
+from edge.packages.package import Package
+from edge.packages.parity import check_parity, identity
+from shared.errors import TokenizerMismatch
+from shared.testing.models import write_gguf
+from shared.tokenizer import identity_of
+
+TOKENS = ["<unk>", "<s>", "</s>", *(f"token {number}" for number in range(61)), "Ġé"]
+TEMPLATE = "{{ messages }}"
+
+Checkpoint = Callable[..., Path]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Package:
+    """An installed model with a vocabulary of its own."""
+    path = write_gguf(tmp_path / "m.gguf", tokens=TOKENS, strings={"tokenizer.chat_template": TEMPLATE})
+    return Library(tmp_path / "models").import_path(path, "m")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    """A function that writes the tokenizer of a cloud checkpoint of `m`, or of another package."""
+
+    def write(
+        tokens: list[str] = TOKENS, *, eos: str = "</s>", template: str = TEMPLATE, name: str = "m", apart: bool = True
+    ) -> Path:
+        folder = tmp_path / "checkpoints" / f"{name}-0123"
+        folder.mkdir(parents=True, exist_ok=True)
+        stated = {"version": 1, "package": name, "digest": "sha256:" + "0" * 64, "files": []}
+        (folder / "isthmus-checkpoint.json").write_text(json.dumps(stated))
+        added = [{"id": number, "content": token, "special": True} for number, token in enumerate(tokens[:3])]
+        vocabulary = {token: number for number, token in enumerate(tokens) if number >= 3}
+        (folder / "tokenizer.json").write_text(
+            json.dumps({"model": {"type": "BPE", "vocab": vocabulary}, "added_tokens": added})
+        )
+        config: dict[str, object] = {"bos_token": "<s>", "eos_token": {"content": eos}}
+        if apart:
+            (folder / "chat_template.jinja").write_text(template)
+        else:
+            config["chat_template"] = template
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+        return tmp_path / "checkpoints"
+
+    return write
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_one_tokenizer_in_two_forms_is_one(package: Package, checkpoint: Checkpoint, apart: bool) -> None:
+    root = checkpoint(apart=apart)
+    check_parity(package, root)
+    other = identity_of(root / "m-0123")
+    assert other is not None
+    assert other.fingerprint == identity(package.manifest.model.tokenizer).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"tokens": [*TOKENS[:-1], "Ġe"]}, "the token list"),
+        ({"tokens": [*TOKENS, "more"]}, "65 tokens against 66"),
+        ({"eos": "<unk>"}, "eos is 2 against 0"),
+        ({"template": TEMPLATE + " "}, "the chat template"),
+    ],
+)
+def test_tk_01_what_differs_is_named(
+    package: Package, checkpoint: Checkpoint, change: dict[str, object], words: str
+) -> None:
+    root = checkpoint(**change)
+    with pytest.raises(TokenizerMismatch, match=words) as caught:
+        check_parity(package, root)
+    assert caught.value.exit_code == 22
+    other = identity_of(root / "m-0123")
+    assert other is not None
+    assert other.fingerprint != identity(package.manifest.model.tokenizer).fingerprint
+
+
+def test_checkpoints_of_other_models_and_unreadable_ones_are_left_alone(
+    package: Package, checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    check_parity(package, tmp_path / "absent")
+    checkpoint(template="other", name="n")
+    root = checkpoint()
+    for content in (
+        "",
+        "{",
+        "[]",
+        '{"model": {}}',
+        '{"model": {"vocab": {"a": 5}}}',
+        '{"model": {"vocab": {"a": "b"}}}',
+    ):
+        (root / "m-0123" / "tokenizer.json").write_text(content)
+        check_parity(package, root)
+        assert identity_of(root / "m-0123") is None
+    (root / "m-0123" / "isthmus-checkpoint.json").write_text("{}")
+    check_parity(package, root)
+
+
+def test_tk_01_a_pre_tokenizer_of_another_family_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two headers that differ in `tokenizer.ggml.pre` alone, of a vocabulary whose family is known."""
+    from edge.packages import model_file
+
+    library = Library(tmp_path / "models")
+    right = library.import_path(write_gguf(tmp_path / "a.gguf", tokens=TOKENS), "right")
+    monkeypatch.setattr(model_file, "_PRE_BY_TOKENS", {right.manifest.model.tokenizer.tokens_sha256: "smollm"})
+    wrong = write_gguf(tmp_path / "b.gguf", tokens=TOKENS, strings={"tokenizer.ggml.pre": "default"})
+    package = library.import_path(wrong, "wrong")
+    check_parity(right, tmp_path / "absent")
+    with pytest.raises(TokenizerMismatch, match="pre-tokenizer tag is default"):
+        check_parity(package, tmp_path / "absent")
