@@ -58,11 +58,17 @@ class Rendered:
             name = f"{found['kind']}/{found['metadata']['name']}"
             if found["kind"] in ("Deployment", "StatefulSet", "Job"):
                 yield name, found["spec"]["template"]
+            elif found["kind"] == "Pod":
+                yield name, {"metadata": found["metadata"], "spec": found["spec"]}
             elif found["kind"] == "RayService":
                 cluster = found["spec"]["rayClusterConfig"]
                 yield f"{name}/head", cluster["headGroupSpec"]["template"]
                 for group in cluster["workerGroupSpecs"]:
                     yield f"{name}/{group['groupName']}", group["template"]
+
+    def workloads(self) -> Iterator[tuple[str, Manifest]]:
+        """Those of the pod templates whose pods stay: no hook, no test."""
+        return ((name, template) for name, template in self.pod_templates() if not name.startswith(("Job/", "Pod/")))
 
     def serve_config(self) -> dict[str, Any]:
         text = self.one("RayService")["spec"]["serveConfigV2"]

@@ -133,17 +133,36 @@ def test_head_serves_nothing(rendered: Rendered) -> None:
     ("name", "address", "user"),
     [
         ("own-redis", "redis://demo-isthmus-redis:6379", "ray"),
+        ("edge-fleet", "rediss://demo-isthmus-redis:6379", "ray"),
         ("ha", "rediss://redis.data.svc.cluster.local:6380", "isthmus-ray"),
     ],
 )
 def test_fault_tolerance_on_redis(of_ci: Callable[[str], Rendered], name: str, address: str, user: str) -> None:
     """RY-03: address and secret are set; no constant storage namespace, which two clusters would then share."""
     (cluster,) = _clusters(of_ci(name))
+    secret = "demo-isthmus-redis-users" if name == "edge-fleet" else "redis-users"
     assert cluster["gcsFaultToleranceOptions"] == {
         "redisAddress": address,
         "redisUsername": {"value": user},
-        "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis-users", "key": "ray-password"}}},
+        "redisPassword": {"valueFrom": {"secretKeyRef": {"name": secret, "key": "ray-password"}}},
     }
+
+
+@pytest.mark.parametrize(("name", "secret"), [("own-redis", None), ("edge-fleet", "redis-tls"), ("ha", "redis-ca")])
+def test_the_head_trusts_the_authority_of_redis(of_ci: Callable[[str], Rendered], name: str, secret: str | None) -> None:
+    """Only the head's tables are in Redis; the certificate's key is never mounted on it."""
+    for pod, template in of_ci(name).pod_templates():
+        if not pod.startswith("RayService"):
+            continue
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        variables = {v["name"]: v.get("value") for v in template["spec"]["containers"][0]["env"]}
+        if pod.endswith("/head") and secret:
+            assert volumes["redis-ca"]["secret"]["secretName"] == secret
+            assert volumes["redis-ca"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+            mounts = {m["name"]: m["mountPath"] for m in template["spec"]["containers"][0]["volumeMounts"]}
+            assert variables["RAY_REDIS_CA_CERT"] == f"{mounts['redis-ca']}/ca.crt"
+        else:
+            assert "redis-ca" not in volumes and "RAY_REDIS_CA_CERT" not in variables, pod
 
 
 def test_without_fault_tolerance_nothing_is_said_of_redis(of_ci: Callable[[str], Rendered]) -> None:
@@ -162,7 +181,7 @@ def test_gpu_engines_run_on_gpu_workers(of_ci: Callable[[str], Rendered]) -> Non
 
 
 def test_hub_token_is_on_workers_alone(of_ci: Callable[[str], Rendered]) -> None:
-    for name, template in of_ci("gpu").pod_templates():
+    for name, template in of_ci("gpu").workloads():
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
         assert ("HF_TOKEN" in names) is (name.startswith("RayService") and not name.endswith("/head")), name
 

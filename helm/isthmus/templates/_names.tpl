@@ -26,6 +26,9 @@ that must be cut gets six characters of its hash: two long releases never share 
 {{- define "isthmus.cloud.name" -}}{{ include "isthmus.fullname" . }}-cloud{{- end -}}
 {{- define "isthmus.redis.name" -}}{{ include "isthmus.fullname" . }}-redis{{- end -}}
 
+{{- define "isthmus.join.name" -}}{{ include "isthmus.fullname" . }}-join{{- end -}}
+{{- define "isthmus.tests.name" -}}{{ include "isthmus.fullname" . }}-ask{{- end -}}
+
 {{/* KubeRay names the serve service after the RayService. */}}
 {{- define "isthmus.cloud.serveService" -}}{{ include "isthmus.cloud.name" . }}-serve-svc{{- end -}}
 
@@ -46,10 +49,13 @@ app.kubernetes.io/component: {{ .component }}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .root.Release.Service -}}
 {{- $_ := set $own "app.kubernetes.io/part-of" "isthmus" -}}
 {{- with .root.Chart.AppVersion -}}{{- $_ := set $own "app.kubernetes.io/version" . -}}{{- end -}}
-{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) $own) -}}
+{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) (.labels | default dict) $own) -}}
 {{- end -}}
 
-{{/* `metadata` of an object: name, namespace, labels, annotations. Call with (dict "root" $ "component" c "name" n). */}}
+{{/*
+`metadata` of an object: name, namespace, labels, annotations. Call with (dict "root" $ "component" c "name" n), and
+`labels` or `annotations` where it has some of its own.
+*/}}
 {{- define "isthmus.metadata" -}}
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
@@ -61,10 +67,12 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The first model that the chart knows by name, for the command in the notes. */}}
-{{- define "isthmus.notes.question" -}}
+{{/* A question to the first model that the chart knows by name, for the notes and for `helm test`. */}}
+{{- define "isthmus.question" -}}
 {{- $model := "smollm2-135m-instruct" -}}
-{{- if include "isthmus.cloud.onRay" . -}}
+{{- if (.Values.tests).model -}}
+  {{- $model = .Values.tests.model -}}
+{{- else if include "isthmus.cloud.onRay" . -}}
   {{- $model = (index (include "isthmus.cloud.settings" . | fromYaml).models 0).model_id -}}
 {{- else -}}
   {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}

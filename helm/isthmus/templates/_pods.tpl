@@ -53,6 +53,15 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
 {{- toYaml (mergeOverwrite $base (deepCopy (.context | default dict))) -}}
 {{- end -}}
 
+{{/* A pod's spec as the chart says it, with the operator's own fields over it; lists are replaced, not merged. */}}
+{{- define "isthmus.overlaid" -}}
+{{- if .over -}}
+  {{- toYaml (mergeOverwrite (.spec | fromYaml) (include "isthmus.pruned" .over | fromYaml)) -}}
+{{- else -}}
+  {{- .spec -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Where a pod may run. Call with the component's values. */}}
 {{- define "isthmus.scheduling" -}}
 {{- $blocks := dict -}}
