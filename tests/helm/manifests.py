@@ -84,11 +84,14 @@ class Helm:
 
     binary: Path
     home: Path
+    kubeconfig: Path | None = None
 
     def run(self, *arguments: str, timeout_s: float = 60) -> str:
         environment = {
             name: str(self.home / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
         }
+        if self.kubeconfig:
+            environment["KUBECONFIG"] = str(self.kubeconfig)
         done = subprocess.run(
             [str(self.binary), *arguments],
             capture_output=True,

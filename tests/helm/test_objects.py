@@ -111,7 +111,10 @@ def _made(rendered: Rendered) -> set[str]:
 
 
 def _existing_secrets(values: Any) -> Iterator[str]:
-    if isinstance(values, dict):
+    if isinstance(values, list):
+        for item in values:
+            yield from _existing_secrets(item)
+    elif isinstance(values, dict):
         for key, value in values.items():
             if key in ("existingSecret", "caSecret", "secretName"):
                 yield value
