@@ -53,6 +53,19 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
 {{- toYaml (mergeOverwrite $base (deepCopy (.context | default dict))) -}}
 {{- end -}}
 
+{{/*
+`metadata` of a pod template: the operator's labels and annotations, and over them those that the chart needs. Call with
+(dict "root" $ "component" c "values" <the component's values> "annotations" (dict …)).
+*/}}
+{{- define "isthmus.podMetadata" -}}
+labels:
+  {{- mergeOverwrite (deepCopy (.values.podLabels | default dict)) (include "isthmus.selectorLabels" . | fromYaml) | toYaml | nindent 2 }}
+{{- with mergeOverwrite (deepCopy (.values.podAnnotations | default dict)) (.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* A pod's spec as the chart says it, with the operator's own fields over it; lists are replaced, not merged. */}}
 {{- define "isthmus.overlaid" -}}
 {{- if .over -}}

@@ -9,15 +9,7 @@ Call with (dict "root" $ "role" "head" "group" .Values.cloud.ray.head).
 {{- $root := .root -}}
 {{- $group := .group -}}
 metadata:
-  labels:
-    {{- with $group.podLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-    {{- include "isthmus.selectorLabels" (dict "root" $root "component" (printf "ray-%s" .role)) | nindent 4 }}
-  {{- with $group.podAnnotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "isthmus.podMetadata" (dict "root" $root "component" (printf "ray-%s" .role) "values" $group) | nindent 2 }}
 spec:
   {{- include "isthmus.overlaid" (dict "spec" (include "isthmus.ray.podSpec" .) "over" $group.podSpec) | nindent 2 }}
 {{- end -}}
