@@ -116,6 +116,8 @@ BY_KEY: dict[str, str | list[str] | Schema] = {
     **dict.fromkeys(("hosts", "hostnames"), {"type": "array", "items": HOST}),
     "paths": {"type": "array", "items": {"type": "string", "pattern": "^/[^\\s]*$"}},
     "interval": DURATION,
+    **dict.fromkeys(("routerUsername", "rayUsername"), {"type": "string", "pattern": r"^[\w.-]*$"}),
+    "maxMemory": {"type": "string", "pattern": "^([0-9]+([kmg]b?|b)?)?$"},
     "size": SIZE,
     **dict.fromkeys(("minAvailable", "maxUnavailable"), PODS),
     "digest": DIGEST,
@@ -289,12 +291,15 @@ def _property(key: str, path: str, value: Any, comments: dict[str, str], definit
 
 def _nullable(schema: Schema) -> Schema:
     """The schema or null, for null removes a key. Definitions that are referred to already allow it."""
-    if "enum" in schema:
-        return schema | {"enum": [*schema["enum"], None]}
-    if "type" not in schema:
+    if "type" not in schema and "enum" not in schema:
         return schema
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return schema | {"type": [*kinds, *(["null"] if "null" not in kinds else [])]}
+    allowed = dict(schema)
+    if "enum" in schema:
+        allowed["enum"] = [*schema["enum"], None]
+    if "type" in schema:
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        allowed["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
+    return allowed
 
 
 def _settings(model: type[BaseModel], prefix: str, names: tuple[str, ...], definitions: dict[str, Schema]) -> Schema:

@@ -23,8 +23,12 @@ LIMIT_S = 30
 
 def main(server: str, account: str, secret: str, keys: str) -> str:
     """What was done, in one line."""
-    given = json.loads(keys if keys.startswith("[") else Path(keys).read_text("utf-8"))
-    if any(key["name"] == NAME for key in given):
+    try:
+        given = json.loads(keys if keys.startswith("[") else Path(keys).read_text("utf-8"))
+        taken = any(key["name"] == NAME for key in given)
+    except (ValueError, KeyError, TypeError):
+        sys.exit("The keys are not a JSON list of objects with name, sha256 and scopes.")
+    if taken:
         sys.exit(f"The keys already have one called {NAME}: that name belongs to the join token.")
     api = Api(server, Path(account))
     known = api.read(secret)

@@ -37,9 +37,9 @@ Labels that select pods. They are immutable in a Deployment and a StatefulSet, s
 may ever be added here. Call with (dict "root" $ "component" "router").
 */}}
 {{- define "isthmus.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "isthmus.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/name: {{ include "isthmus.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/component: {{ .component | quote }}
 {{- end -}}
 
 {{/* Labels of objects. Pod templates carry only selector labels: a new chart version alone must not restart pods. */}}
@@ -57,8 +57,8 @@ app.kubernetes.io/component: {{ .component }}
 `labels` or `annotations` where it has some of its own.
 */}}
 {{- define "isthmus.metadata" -}}
-name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ .name | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "isthmus.labels" . | nindent 2 }}
 {{- with merge (deepCopy (.annotations | default dict)) (.root.Values.commonAnnotations | default dict) }}
@@ -73,7 +73,7 @@ annotations:
 {{- if (.Values.tests).model -}}
   {{- $model = .Values.tests.model -}}
 {{- else if include "isthmus.cloud.onRay" . -}}
-  {{- $model = (index (include "isthmus.cloud.settings" . | fromYaml).models 0).model_id -}}
+  {{- range (include "isthmus.cloud.settings" . | fromYaml).models | reverse }}{{ $model = .model_id }}{{ end -}}
 {{- else -}}
   {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}
 {{- end -}}

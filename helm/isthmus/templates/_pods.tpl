@@ -31,7 +31,7 @@ acts). Call with (dict "probe" .Values.router.probes.liveness "path" "/healthz" 
 */}}
 {{- define "isthmus.httpProbe" -}}
 httpGet:
-  path: {{ .path }}
+  path: {{ .path | quote }}
   port: {{ .port }}
 periodSeconds: {{ .probe.periodSeconds | default 10 }}
 timeoutSeconds: {{ .probe.timeoutSeconds | default 2 }}

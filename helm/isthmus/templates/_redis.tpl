@@ -29,16 +29,16 @@
 {{/* Secret with the passwords: the operator's, or the one that the chart makes once. */}}
 {{- define "isthmus.redis.secret" -}}
 {{- $auth := (.Values.redis).auth | default dict -}}
-{{- if $auth.create -}}{{- include "isthmus.redis.name" . }}-users{{- else -}}{{- $auth.existingSecret -}}{{- end -}}
+{{- if $auth.create -}}{{- include "isthmus.redis.name" . }}-users{{- else -}}{{- $auth.existingSecret | default "" -}}{{- end -}}
 {{- end -}}
 
 {{/* Secret whose ca.crt signed the server's certificate, as (dict "secret" name); empty without TLS or a private CA. */}}
 {{- define "isthmus.redis.ca" -}}
 {{- $redis := .Values.redis | default dict -}}
 {{- if $redis.enabled -}}
-  {{- if ($redis.tls).enabled -}}secret: {{ $redis.tls.existingSecret }}{{- end -}}
+  {{- if ($redis.tls).enabled -}}secret: {{ $redis.tls.existingSecret | quote }}{{- end -}}
 {{- else if and ($redis.external).host $redis.external.tls $redis.external.caSecret -}}
-  secret: {{ $redis.external.caSecret }}
+  secret: {{ $redis.external.caSecret | quote }}
 {{- end -}}
 {{- end -}}
 
@@ -88,14 +88,14 @@ END
 - name: ROUTER_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ include "isthmus.redis.secret" . }}
-      key: {{ ((.Values.redis).auth).routerPasswordKey | default "router-password" }}
+      name: {{ include "isthmus.redis.secret" . | quote }}
+      key: {{ ((.Values.redis).auth).routerPasswordKey | default "router-password" | quote }}
 {{- if (((.Values.cloud).ray).faultTolerance).enabled }}
 - name: RAY_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ include "isthmus.redis.secret" . }}
-      key: {{ ((.Values.redis).auth).rayPasswordKey | default "ray-password" }}
+      name: {{ include "isthmus.redis.secret" . | quote }}
+      key: {{ ((.Values.redis).auth).rayPasswordKey | default "ray-password" | quote }}
 {{- end }}
 {{- end -}}
 

@@ -15,7 +15,7 @@ id: cloud
 url: http://{{ include "isthmus.cloud.serveService" . }}:{{ include "isthmus.cloud.port" . }}
 {{- else if and (.Values.cloud).enabled $external.url -}}
 id: cloud
-url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" }}
+url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
 {{- with $external.models }}
 models:
   {{- toYaml . | nindent 2 }}
@@ -24,7 +24,7 @@ models:
 api_key_file: {{ include "isthmus.router.secrets" . }}/cloud/{{ $external.key | default "api-key" }}
 {{- end }}
 {{- with $external.rateDomain }}
-rate_domain: {{ . }}
+rate_domain: {{ . | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
@@ -93,11 +93,11 @@ kind: memory
 {{- define "isthmus.router.keys" -}}
 {{- $router := .Values.router | default dict -}}
 {{- if ($router.joinToken).enabled -}}
-name: {{ include "isthmus.join.secret" . }}
+name: {{ include "isthmus.join.secret" . | quote }}
 key: keys.json
 {{- else if ($router.keys).existingSecret -}}
-name: {{ $router.keys.existingSecret }}
-key: {{ $router.keys.key | default "keys.json" }}
+name: {{ $router.keys.existingSecret | quote }}
+key: {{ $router.keys.key | default "keys.json" | quote }}
 {{- end -}}
 {{- end -}}
 

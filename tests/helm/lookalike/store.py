@@ -12,9 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
+
+from tests.helm.kubernetes import fault_of
 
 Json = dict[str, Any]
 VERSION = "1.36"
@@ -176,11 +177,10 @@ def _fault(text: str, schema: Path | None, is_built_in: bool) -> str | None:
     try:
         if schema:
             Draft202012Validator(json.loads(schema.read_text("utf-8"))).validate(json.loads(text))
-        elif is_built_in:
-            kubernetes_validate.validate(json.loads(text), VERSION, strict=True)
-    except (ValidationError, kubernetes_validate.ValidationError) as error:
+            return None
+        return fault_of(json.loads(text), VERSION) if is_built_in else None
+    except ValidationError as error:
         return str(error).splitlines()[0]
-    return None
 
 
 def _at(body: Json, path: str) -> Any:

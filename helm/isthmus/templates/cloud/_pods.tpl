@@ -19,7 +19,7 @@ spec:
 {{- $group := .group -}}
 {{- $ray := ($root.Values.cloud).ray | default dict -}}
 {{- $cloud := $root.Values.cloud -}}
-serviceAccountName: {{ include "isthmus.ray.serviceAccountName" $root }}
+serviceAccountName: {{ include "isthmus.ray.serviceAccountName" $root | quote }}
 # Only the autoscaler, beside the head, speaks to the Kubernetes API.
 automountServiceAccountToken: {{ and (eq .role "head") (($ray.autoscaling).enabled | default false) }}
 enableServiceLinks: false
@@ -35,8 +35,8 @@ initContainers:
 {{- end }}
 containers:
   - name: ray-{{ .role }}
-    image: {{ include "isthmus.cloud.image" $root }}
-    imagePullPolicy: {{ ($cloud.image).pullPolicy | default "IfNotPresent" }}
+    image: {{ include "isthmus.cloud.image" $root | quote }}
+    imagePullPolicy: {{ ($cloud.image).pullPolicy | default "IfNotPresent" | quote }}
     ports:
       {{- include "isthmus.ray.ports" . | nindent 6 }}
     env:
@@ -114,8 +114,8 @@ topologySpreadConstraints:
 - name: HF_TOKEN
   valueFrom:
     secretKeyRef:
-      name: {{ $token.existingSecret }}
-      key: {{ $token.key | default "token" }}
+      name: {{ $token.existingSecret | quote }}
+      key: {{ $token.key | default "token" | quote }}
 {{- end }}
 {{- if include "isthmus.ray.redisCa" . }}
 - name: RAY_REDIS_CA_CERT
@@ -135,16 +135,16 @@ topologySpreadConstraints:
 {{- with (.root.Values.cloud).modelStore }}
 {{- if .existingClaim }}
 - name: models
-  mountPath: {{ include "isthmus.cloud.checkpoints" $.root }}
+  mountPath: {{ include "isthmus.cloud.checkpoints" $.root | quote }}
   readOnly: true
   {{- with .subPath }}
-  subPath: {{ . }}
+  subPath: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- end }}
 {{- if include "isthmus.ray.redisCa" . }}
 - name: redis-ca
-  mountPath: {{ include "isthmus.ray.redisCa" . }}
+  mountPath: {{ include "isthmus.ray.redisCa" . | quote }}
   readOnly: true
 {{- end }}
 {{- with ((.root.Values.cloud).ray).extraVolumeMounts }}
@@ -159,25 +159,25 @@ topologySpreadConstraints:
 - name: cache
   {{- with include "isthmus.cloud.cacheClaim" .root }}
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ . | quote }}
   {{- else }}
   emptyDir:
     {{- with ((.root.Values.cloud).modelStore).cacheSizeLimit }}
-    sizeLimit: {{ . }}
+    sizeLimit: {{ . | quote }}
     {{- else }} {}
     {{- end }}
   {{- end }}
 {{- with ((.root.Values.cloud).modelStore).existingClaim }}
 - name: models
   persistentVolumeClaim:
-    claimName: {{ . }}
+    claimName: {{ . | quote }}
     readOnly: true
 {{- end }}
 {{- if include "isthmus.ray.redisCa" . }}
 {{- $ca := include "isthmus.redis.ca" .root | fromYaml }}
 - name: redis-ca
   secret:
-    secretName: {{ $ca.secret }}
+    secretName: {{ $ca.secret | quote }}
     items:
       - key: ca.crt
         path: ca.crt
@@ -207,7 +207,7 @@ topologySpreadConstraints:
 {{- define "isthmus.ray.workerGroup" -}}
 {{- $ray := (.root.Values.cloud).ray | default dict -}}
 {{- $replicas := .group.minReplicas | default 0 -}}
-groupName: {{ .name }}
+groupName: {{ .name | quote }}
 {{- if not ($ray.autoscaling).enabled }}
 replicas: {{ .group.replicas | default (max 1 $replicas) }}
 {{- end }}

@@ -17,8 +17,8 @@ initContainers:
 {{- end }}
 containers:
   - name: redis
-    image: {{ include "isthmus.image" (dict "root" $ "image" $redis.image "path" "redis.image") }}
-    imagePullPolicy: {{ ($redis.image).pullPolicy | default "IfNotPresent" }}
+    image: {{ include "isthmus.image" (dict "root" $ "image" $redis.image "path" "redis.image") | quote }}
+    imagePullPolicy: {{ ($redis.image).pullPolicy | default "IfNotPresent" | quote }}
     command: ["/bin/sh", "-euc"]
     args:
       - |
@@ -79,11 +79,11 @@ containers:
 volumes:
   - name: config
     configMap:
-      name: {{ include "isthmus.redis.name" . }}
+      name: {{ include "isthmus.redis.name" . | quote }}
   {{- if ($redis.tls).enabled }}
   - name: tls
     secret:
-      secretName: {{ $redis.tls.existingSecret }}
+      secretName: {{ $redis.tls.existingSecret | quote }}
   {{- end }}
   {{- if not $storage.size }}
   - name: data

@@ -3,7 +3,7 @@
 {{- define "isthmus.router.podSpec" -}}
 {{- $router := .Values.router -}}
 {{- $secrets := include "isthmus.router.secretVolumes" . | fromYaml -}}
-serviceAccountName: {{ include "isthmus.router.serviceAccountName" . }}
+serviceAccountName: {{ include "isthmus.router.serviceAccountName" . | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: {{ include "isthmus.router.graceSeconds" . }}
@@ -18,8 +18,8 @@ initContainers:
 {{- end }}
 containers:
   - name: router
-    image: {{ include "isthmus.image" (dict "root" $ "image" $router.image "path" "router.image") }}
-    imagePullPolicy: {{ ($router.image).pullPolicy | default "IfNotPresent" }}
+    image: {{ include "isthmus.image" (dict "root" $ "image" $router.image "path" "router.image") | quote }}
+    imagePullPolicy: {{ ($router.image).pullPolicy | default "IfNotPresent" | quote }}
     args: ["router", "serve", "--config", "/etc/isthmus/isthmus.yaml"]
     env:
       - name: ISTHMUS_HOME
@@ -87,7 +87,7 @@ containers:
 volumes:
   - name: config
     configMap:
-      name: {{ include "isthmus.router.name" . }}
+      name: {{ include "isthmus.router.name" . | quote }}
   - name: home
     {{- with $router.homeVolume }}
     {{- toYaml . | nindent 4 }}
@@ -99,10 +99,10 @@ volumes:
   {{- range $folder, $item := $secrets }}
   - name: secret-{{ $folder }}
     secret:
-      secretName: {{ $item.secret }}
+      secretName: {{ $item.secret | quote }}
       items:
-        - key: {{ $item.key }}
-          path: {{ $item.key }}
+        - key: {{ $item.key | quote }}
+          path: {{ $item.key | quote }}
   {{- end }}
   {{- with $router.extraVolumes }}
   {{- toYaml . | nindent 2 }}
@@ -116,7 +116,7 @@ topologySpreadConstraints:
   {{- else }}
   {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
-    topologyKey: {{ $key }}
+    topologyKey: {{ $key | quote }}
     whenUnsatisfiable: ScheduleAnyway
     labelSelector:
       matchLabels:
