@@ -51,9 +51,7 @@ DASHBOARDS = (
         "Isthmus: router",
         (
             Panel("Requests by outcome", "reqps", {"{{outcome}}": _rate("isthmus_router_requests_total", "outcome")}),
-            Panel(
-                "Requests in flight", "short", {"{{pod}}": f"sum by (pod) (isthmus_router_in_flight{ROUTER})"}
-            ),
+            Panel("Requests in flight", "short", {"{{pod}}": f"sum by (pod) (isthmus_router_in_flight{ROUTER})"}),
             Panel("Requests that the client left", "reqps", {"left": _rate("isthmus_router_cancelled_total", "pod")}),
             Panel("Decisions by tier", "reqps", {"{{tier}}": _rate("isthmus_router_decisions_total", "tier")}),
             Panel(
@@ -99,7 +97,9 @@ DASHBOARDS = (
                 },
             ),
             Panel(
-                "Scans that did not finish", "reqps", {"{{cause}}": _rate("isthmus_router_scanner_errors_total", "cause")}
+                "Scans that did not finish",
+                "reqps",
+                {"{{cause}}": _rate("isthmus_router_scanner_errors_total", "cause")},
             ),
             Panel(
                 "State store and audit",
@@ -190,9 +190,7 @@ DASHBOARDS = (
         "edge",
         "Isthmus: edge agents",
         (
-            Panel(
-                "Requests by outcome", "reqps", {"{{outcome}}": _rate("isthmus_edge_requests_total", "outcome", "")}
-            ),
+            Panel("Requests by outcome", "reqps", {"{{outcome}}": _rate("isthmus_edge_requests_total", "outcome", "")}),
             Panel("Slots", "short", {"{{instance}} {{state}}": "sum by (instance, state) (isthmus_edge_slots)"}),
             Panel("Waiting for a slot", "short", {"{{instance}}": "isthmus_edge_queued"}),
             Panel("Hottest sensor", "celsius", {"{{instance}}": "isthmus_edge_temperature_celsius"}),

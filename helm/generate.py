@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
-
 from dashboards import DASHBOARDS, grafana
+from pydantic import BaseModel
 
 from cloud.settings import AcceleratorSettings, CloudSettings, IngressSettings, LifeSettings, ModelSettings
 from router.settings import RouterSettings
@@ -40,6 +39,8 @@ QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)
 SIZE: Schema = {"type": "string", "pattern": f"{QUANTITY['pattern'][:-1]}$|^$"}
 DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"}
 HOST: Schema = {"type": "string", "pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}
+HOSTS: Schema = {"type": "array", "items": HOST}
+USER: Schema = {"type": "string", "pattern": r"^[\w.-]*$"}
 NAME: Schema = {"type": "string", "minLength": 1}
 
 # Blocks of custom resources whose schemas are not published with Kubernetes.
@@ -107,16 +108,19 @@ BY_KEY: dict[str, str | list[str] | Schema] = {
     "networkPolicy.routerEgress": ["networking.v1.NetworkPolicyEgressRule"],
     # Values with a narrower type than their default shows.
     **dict.fromkeys(
-        ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector", "labels"), STRING_MAP
+        ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector", "labels"),
+        STRING_MAP,
     ),
     **dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "preStopSeconds"), COUNT),
     **dict.fromkeys(("periodSeconds", "timeoutSeconds", "budgetSeconds"), SECONDS),
     **dict.fromkeys(("idleTimeoutSeconds", "oldClusterDeletionDelaySeconds", "cooldownPeriodSeconds"), COUNT),
     **dict.fromkeys(("inFlightPerPod", "pollingIntervalSeconds", "timeoutSeconds", "firstTokenSeconds"), SECONDS),
-    **dict.fromkeys(("hosts", "hostnames"), {"type": "array", "items": HOST}),
+    "hosts": HOSTS,
+    "hostnames": HOSTS,
     "paths": {"type": "array", "items": {"type": "string", "pattern": "^/[^\\s]*$"}},
     "interval": DURATION,
-    **dict.fromkeys(("routerUsername", "rayUsername"), {"type": "string", "pattern": r"^[\w.-]*$"}),
+    "routerUsername": USER,
+    "rayUsername": USER,
     "maxMemory": {"type": "string", "pattern": "^([0-9]+([kmg]b?|b)?)?$"},
     "size": SIZE,
     **dict.fromkeys(("minAvailable", "maxUnavailable"), PODS),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -12,11 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.keys import authenticate, generate, hashed
+from router.settings import RouterSettings
+from shared.keys import ApiKey, Scope, authenticate, generate, hashed
+from shared.settings import load
 from shared.testing.program import isthmus
 from shared.testing.upstream import Upstream
 from tests.helm.lookalike.server import serving
-from tests.helm.lookalike.store import Store
+from tests.helm.lookalike.store import Refused, Store
 from tests.helm.manifests import CHART, NAMESPACE, Helm, Rendered
 
 KEY = generate()
@@ -48,15 +52,13 @@ async def base(of_ci: Callable[[str], Rendered], tmp_path: Path, free_port: Call
         settings["router"]["clouds"][0] |= {"url": upstream.url, "models": [{"id": "smollm2-135m-instruct"}]}
         with isthmus("router", "serve", home=tmp_path, settings=settings) as program:
             address = f"http://127.0.0.1:{port}"
-            import asyncio
-
             await asyncio.to_thread(program.wait_answer, f"{address}/healthz", START_LIMIT_S)
             yield address
 
 
-async def test_helm_test_asks_a_question(base: str, helm4: Helm, of_ci: Callable[[str], Rendered], tmp_path: Path) -> None:
-    import asyncio
-
+async def test_helm_test_asks_a_question(
+    base: str, helm4: Helm, of_ci: Callable[[str], Rendered], tmp_path: Path
+) -> None:
     with_key, without = of_ci("edge-fleet"), of_ci("small-cpu")
     (tmp_path / "key").write_text(f"{KEY}\n")
     (tmp_path / "wrong").write_text(generate())
@@ -82,8 +84,6 @@ def _join(url: str, folder: Path, keys: str, secret: str = "demo-isthmus-join") 
 
 
 def _data(store: Store) -> dict[str, str]:
-    import base64
-
     found = store.objects[("secrets", NAMESPACE, "demo-isthmus-join")]["data"]
     return {name: base64.b64decode(value).decode() for name, value in found.items()}
 
@@ -105,10 +105,6 @@ def test_join_keeps_its_token_and_follows_the_operators_keys(tmp_path: Path) -> 
 def test_the_router_takes_the_list_and_the_token_is_good_for_reports_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from router.settings import RouterSettings
-    from shared.keys import ApiKey, Scope
-    from shared.settings import load
-
     store = Store()
     with serving(store) as url:
         assert _join(url, tmp_path, "[]").returncode == 0
@@ -137,8 +133,6 @@ def test_join_refuses_keys_that_it_cannot_add_to(tmp_path: Path, keys: str, said
 def test_join_says_what_the_api_refused(tmp_path: Path) -> None:
     class Forbids(Store):
         def create(self, *_: Any, **__: Any) -> Any:
-            from tests.helm.lookalike.store import Refused
-
             raise Refused(403, "Forbidden", "secrets is forbidden")
 
     with serving(Forbids()) as url:

@@ -125,7 +125,7 @@ def test_the_lookalike_refuses_what_a_server_would(place: Place, tmp_path: Path)
     rendered = place.helm.template(VALUES)
     deployment = rendered.one("Deployment")
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(deployment | {"spec": {**deployment["spec"], "replcas": 1}}))
-    with pytest.raises(HelmFailed, match="Deployment is invalid: .*replcas"):
+    with pytest.raises(HelmFailed, match=r"Deployment is invalid: .*replcas"):
         place.kubectl.run("apply", "--dry-run=server", "--filename", str(tmp_path / "wrong.yaml"))
     place.store.create(_resource("Deployment"), NAMESPACE, deployment, dry=False)
     deployment["spec"]["selector"]["matchLabels"]["version"] = "2"

@@ -193,7 +193,10 @@ def test_scrapes_find_their_pods_and_carry_a_key(of_ci: Callable[[str], Rendered
     hits = set()
     for name, template in rendered.pod_templates():
         labels = template["metadata"]["labels"]
-        if labels[expression["key"]] in expression["values"] and pods["selector"]["matchLabels"].items() <= labels.items():
+        if (
+            labels[expression["key"]] in expression["values"]
+            and pods["selector"]["matchLabels"].items() <= labels.items()
+        ):
             ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
             assert pods["podMetricsEndpoints"][0]["port"] in ports
             hits.add(name.rsplit("/", 1)[-1])

@@ -159,7 +159,7 @@ def test_full_memory_refuses_writes_instead_of_evicting(server: Server) -> None:
 
 
 async def test_the_routers_state_works_over_tls_alone(of_ci: Callable[[str], Rendered], tmp_path: Path) -> None:
-    """`redis.tls`: the server from its rendered command, the router's store from its rendered address; no plain port."""
+    """Server from its rendered command, store from the router's rendered address; the plain port is closed."""
     names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
     made = ["-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt")]
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
@@ -173,7 +173,9 @@ async def test_the_routers_state_works_over_tls_alone(of_ci: Callable[[str], Ren
         url = settings["router"]["state"]["url"].replace("demo-isthmus-redis:6379", f"127.0.0.1:{server.port}")
         url = url.replace("/run/isthmus/secrets/redis-ca", str(tmp_path))
         store = RedisStateStore(RedisAddress(url=url, password=ROUTER_PASSWORD), SystemClock(), ttl_s=5, limit_s=10)
-        beat = Heartbeat(backend_id="pi", instance="instance-1", sequence=1, url="http://127.0.0.1:1", state=BackendState.READY)
+        beat = Heartbeat(
+            backend_id="pi", instance="instance-1", sequence=1, url="http://127.0.0.1:1", state=BackendState.READY
+        )
         try:
             assert await store.publish(beat)
         finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.helm.kubernetes import fault_of
 from tests.helm.manifests import KUBE_VERSIONS, Rendered
+from tests.helm.strict_schemas import fault_of
 
 SCHEMAS_VARIABLE = "ISTHMUS_K8S_SCHEMAS"
 CUSTOM_GROUPS = ("ray.io/", "monitoring.coreos.com/", "keda.sh/")

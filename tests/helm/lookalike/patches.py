@@ -8,7 +8,7 @@ from typing import Any
 Json = dict[str, Any]
 
 _KEYS = ("name", "mountPath", "containerPort", "port", "topologyKey", "devicePath", "ip", "type", "key")
-"""Merge keys of Kubernetes' lists of objects, in the order of their precedence; the real server reads them per field."""
+"""Merge keys of Kubernetes' lists of objects, by precedence; the real server knows them for each field."""
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from tests.helm.kubernetes import fault_of
+from tests.helm.strict_schemas import fault_of
 
 Json = dict[str, Any]
 VERSION = "1.36"
@@ -50,7 +50,9 @@ RESOURCES = (
     Resource("", "v1", "ConfigMap", "configmaps"),
     Resource("", "v1", "Service", "services", ("spec.clusterIP",)),
     Resource("", "v1", "ServiceAccount", "serviceaccounts"),
-    Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", ("spec.accessModes", "spec.storageClassName")),
+    Resource(
+        "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", ("spec.accessModes", "spec.storageClassName")
+    ),
     Resource("", "v1", "Pod", "pods", ("spec.containers",)),
     Resource("apps", "v1", "Deployment", "deployments", ("spec.selector",)),
     Resource(
@@ -108,7 +110,9 @@ class Store:
 
     def listed(self, resource: Resource, namespace: str) -> list[Json]:
         with self.changed:
-            return [o for (plural, inside, _), o in self.objects.items() if (plural, inside) == (resource.plural, namespace)]
+            return [
+                o for (plural, inside, _), o in self.objects.items() if (plural, inside) == (resource.plural, namespace)
+            ]
 
     def create(self, resource: Resource, namespace: str, body: Json, *, dry: bool) -> Json:
         name = body["metadata"]["name"]
@@ -166,7 +170,9 @@ class Store:
     def _check(self, resource: Resource, body: Json) -> None:
         """Built-in kinds by Kubernetes' own strict schemas, custom ones by those of their operators where given."""
         said = {key: value for key, value in body.items() if key != "status"}
-        custom = self.schemas / f"{resource.group}_{resource.kind.lower()}_{resource.version}.json" if self.schemas else None
+        custom = (
+            self.schemas / f"{resource.group}_{resource.kind.lower()}_{resource.version}.json" if self.schemas else None
+        )
         if fault := _fault(json.dumps(said), custom if custom and custom.exists() else None, resource in BUILT_IN):
             raise Refused(422, "Invalid", f"{resource.kind} is invalid: {fault}")
 
