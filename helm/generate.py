@@ -1,4 +1,4 @@
-"""Makes what the chart must never write twice: values.schema.json, the program's defaults, and the README's tables.
+"""Makes what the chart must never write twice: schema, the program's defaults, dashboards, and the README's tables.
 
 Sources: the comments and defaults of values.yaml, the settings models of router and cloud, and the strict schemas of
 Kubernetes for the blocks that are handed on to it. `python helm/generate.py` writes; `--check` only compares.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from dashboards import DASHBOARDS, grafana
 from pydantic import BaseModel
 
 from cloud.settings import AcceleratorSettings, CloudSettings, IngressSettings, LifeSettings, ModelSettings
@@ -35,6 +36,48 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 SECONDS: Schema = {"type": "integer", "minimum": 1}
 PODS: Schema = {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]+%)?$"}
 QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(m|[numk]|[kKMGTPE]i?|[eE][0-9]+)?$"}
+SIZE: Schema = {"type": "string", "pattern": f"{QUANTITY['pattern'][:-1]}$|^$"}
+DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"}
+HOST: Schema = {"type": "string", "pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}
+HOSTS: Schema = {"type": "array", "items": HOST}
+USER: Schema = {"type": "string", "pattern": r"^[\w.-]*$"}
+NAME: Schema = {"type": "string", "minLength": 1}
+
+# Blocks of custom resources whose schemas are not published with Kubernetes.
+TRIGGER: Schema = {
+    "type": "object",
+    "properties": {
+        "type": NAME,
+        "name": NAME,
+        "metadata": STRING_MAP,
+        "metricType": {"enum": ["AverageValue", "Value", "Utilization"]},
+        "useCachedMetrics": {"type": "boolean"},
+        "authenticationRef": {
+            "type": "object",
+            "properties": {"name": NAME, "kind": NAME},
+            "required": ["name"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["type", "metadata"],
+    "additionalProperties": False,
+}
+PARENT: Schema = {
+    "type": "object",
+    "properties": {**dict.fromkeys(("name", "namespace", "sectionName", "group", "kind"), NAME), "port": PORT},
+    "required": ["name"],
+    "additionalProperties": False,
+}
+RULE: Schema = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("alert", "record", "expr"), NAME),
+        **dict.fromkeys(("for", "keep_firing_for"), DURATION),
+        **dict.fromkeys(("labels", "annotations"), STRING_MAP),
+    },
+    "required": ["expr"],
+    "additionalProperties": False,
+}
 
 PEERS = ["networking.v1.NetworkPolicyPeer"]
 
@@ -51,22 +94,35 @@ BY_KEY: dict[str, str | list[str] | Schema] = {
     "extraEnv": ["core.v1.EnvVar"],
     "extraVolumes": ["core.v1.Volume"],
     "extraVolumeMounts": ["core.v1.VolumeMount"],
+    "extraContainers": ["core.v1.Container"],
+    "initContainers": ["core.v1.Container"],
+    "router.ingress.tls": ["networking.v1.IngressTLS"],
     "imagePullSecrets": ["core.v1.LocalObjectReference"],
     "clients": PEERS,
     "serveClients": PEERS,
-    "monitoring": PEERS,
+    "networkPolicy.monitoring": PEERS,
     "dns": PEERS,
     "kuberay": PEERS,
     "peers": PEERS,
     "networkPolicy.modelStore": ["networking.v1.NetworkPolicyEgressRule"],
     "networkPolicy.routerEgress": ["networking.v1.NetworkPolicyEgressRule"],
-    # Scalars with a narrower type than their default shows.
+    # Values with a narrower type than their default shows.
     **dict.fromkeys(
-        ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector"), STRING_MAP
+        ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector", "labels"),
+        STRING_MAP,
     ),
     **dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "preStopSeconds"), COUNT),
     **dict.fromkeys(("periodSeconds", "timeoutSeconds", "budgetSeconds"), SECONDS),
-    **dict.fromkeys(("idleTimeoutSeconds", "oldClusterDeletionDelaySeconds"), COUNT),
+    **dict.fromkeys(("idleTimeoutSeconds", "oldClusterDeletionDelaySeconds", "cooldownPeriodSeconds"), COUNT),
+    **dict.fromkeys(("inFlightPerPod", "pollingIntervalSeconds", "timeoutSeconds", "firstTokenSeconds"), SECONDS),
+    "hosts": HOSTS,
+    "hostnames": HOSTS,
+    "paths": {"type": "array", "items": {"type": "string", "pattern": "^/[^\\s]*$"}},
+    "interval": DURATION,
+    "routerUsername": USER,
+    "rayUsername": USER,
+    "maxMemory": {"type": "string", "pattern": "^([0-9]+([kmg]b?|b)?)?$"},
+    "size": SIZE,
     **dict.fromkeys(("minAvailable", "maxUnavailable"), PODS),
     "digest": DIGEST,
     "port": PORT,
@@ -78,7 +134,14 @@ BY_KEY: dict[str, str | list[str] | Schema] = {
     "cloud.ray.auth.mode": {"enum": ["token", "disabled"]},
     "cloud.ray.version": {"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$"},
     "cloud.external.url": {"type": "string", "pattern": r"^(https?://[^\s/@?#]+(/[^\s@?#]*)?)?$"},
-    "redis.storage.size": QUANTITY,
+    "cloud.modelStore.cacheStorage.accessMode": {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]},
+    "router.autoscaling.engine": {"enum": ["hpa", "keda"]},
+    "router.autoscaling.keda.prometheusUrl": {"type": "string", "pattern": r"^(https?://[^\s]+)?$"},
+    "router.autoscaling.keda.triggers": {"type": "array", "items": TRIGGER},
+    "router.httpRoute.parentRefs": {"type": "array", "items": PARENT},
+    "router.httpRoute.requestTimeout": {"type": "string", "pattern": r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"},
+    "monitoring.prometheusRule.failedPercent": {"type": "integer", "minimum": 1, "maximum": 100},
+    "monitoring.prometheusRule.extraRules": {"type": "array", "items": RULE},
     "networkPolicy.kubernetesApi.ports": {"type": "array", "items": PORT},
     "extraObjects": {"type": "array", "items": {"type": "object"}},
 }
@@ -102,7 +165,10 @@ def main() -> int:
 def generated() -> dict[Path, str]:
     """Every generated file and its text."""
     paths = (CHART / "values.schema.json", CHART / "files" / "cloud-defaults.yaml", CHART / "README.md")
-    return {path: text_of(path) for path in paths}
+    pages = {
+        CHART / "dashboards" / f"{page.name}.json": json.dumps(grafana(page), indent=1) + "\n" for page in DASHBOARDS
+    }
+    return {path: text_of(path) for path in paths} | pages
 
 
 def text_of(path: Path) -> str:
@@ -203,6 +269,11 @@ def _property(key: str, path: str, value: Any, comments: dict[str, str], definit
         return _settings(CloudSettings, "cloud", CLOUD_SECTION, definitions)
     if path == "cloud.external.models":
         return {"type": "array", "items": {"$ref": "#/definitions/router.StaticModelSettings"}}
+    if key == "podSpec":
+        spec = _kubernetes("core.v1.PodSpec", definitions)
+        spec["properties"].pop("containers", None)
+        spec["required"] = []
+        return {"$ref": "#/definitions/core.v1.PodSpec"}
     if path == "router.homeVolume":
         source = _kubernetes("core.v1.Volume", definitions)
         definitions["volumeSource"] = source | {"properties": dict(source["properties"]), "required": []}
@@ -224,12 +295,15 @@ def _property(key: str, path: str, value: Any, comments: dict[str, str], definit
 
 def _nullable(schema: Schema) -> Schema:
     """The schema or null, for null removes a key. Definitions that are referred to already allow it."""
-    if "enum" in schema:
-        return schema | {"enum": [*schema["enum"], None]}
-    if "type" not in schema:
+    if "type" not in schema and "enum" not in schema:
         return schema
-    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-    return schema | {"type": [*kinds, *(["null"] if "null" not in kinds else [])]}
+    allowed = dict(schema)
+    if "enum" in schema:
+        allowed["enum"] = [*schema["enum"], None]
+    if "type" in schema:
+        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        allowed["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
+    return allowed
 
 
 def _settings(model: type[BaseModel], prefix: str, names: tuple[str, ...], definitions: dict[str, Schema]) -> Schema:

@@ -58,11 +58,17 @@ class Rendered:
             name = f"{found['kind']}/{found['metadata']['name']}"
             if found["kind"] in ("Deployment", "StatefulSet", "Job"):
                 yield name, found["spec"]["template"]
+            elif found["kind"] == "Pod":
+                yield name, {"metadata": found["metadata"], "spec": found["spec"]}
             elif found["kind"] == "RayService":
                 cluster = found["spec"]["rayClusterConfig"]
                 yield f"{name}/head", cluster["headGroupSpec"]["template"]
                 for group in cluster["workerGroupSpecs"]:
                     yield f"{name}/{group['groupName']}", group["template"]
+
+    def workloads(self) -> Iterator[tuple[str, Manifest]]:
+        """Those of the pod templates whose pods stay: no hook, no test."""
+        return ((name, template) for name, template in self.pod_templates() if not name.startswith(("Job/", "Pod/")))
 
     def serve_config(self) -> dict[str, Any]:
         text = self.one("RayService")["spec"]["serveConfigV2"]
@@ -78,11 +84,14 @@ class Helm:
 
     binary: Path
     home: Path
+    kubeconfig: Path | None = None
 
     def run(self, *arguments: str, timeout_s: float = 60) -> str:
         environment = {
             name: str(self.home / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
         }
+        if self.kubeconfig:
+            environment["KUBECONFIG"] = str(self.kubeconfig)
         done = subprocess.run(
             [str(self.binary), *arguments],
             capture_output=True,

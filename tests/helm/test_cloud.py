@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -84,6 +89,34 @@ def test_the_applications_accept_their_arguments(rendered: Rendered) -> None:
         assert OpsArgs.model_validate(ops["args"]) == OpsArgs.of(args)
 
 
+@pytest.mark.cloud
+@pytest.mark.timeout(600)
+def test_rays_builder_accepts_the_rendered_applications(of_ci: Callable[[str], Rendered], tmp_path: Path) -> None:
+    """`cloud.app:build` and `cloud.capacity:build` are called with what the RayService says."""
+    pytest.importorskip("ray", reason="the cloud tier is not installed")
+    applications = of_ci("small-cpu").serve_config()["applications"] + of_ci("own-redis").serve_config()["applications"]
+    (tmp_path / "applications.json").write_text(json.dumps(applications), "utf-8")
+    script = Path(__file__).with_name("build_app.py")
+    private = {
+        "HOME": str(tmp_path),
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # Ray's socket paths must be short
+        done = subprocess.run(
+            [sys.executable, str(script), str(tmp_path / "applications.json")],
+            env={**os.environ, **private, "RAY_TMPDIR": folder, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=500,
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    built = [line for line in done.stdout.splitlines() if line.startswith("isthmus")]
+    assert built == ["isthmus-ops Application", "isthmus Application"] * 2
+
+
 def test_defaults_of_the_chart_are_settings_of_the_program(tmp_path: Path) -> None:
     config = tmp_path / "isthmus.yaml"
     config.write_text(yaml.safe_dump({"cloud": default_values()["cloud"]["settings"]}), "utf-8")
@@ -133,17 +166,38 @@ def test_head_serves_nothing(rendered: Rendered) -> None:
     ("name", "address", "user"),
     [
         ("own-redis", "redis://demo-isthmus-redis:6379", "ray"),
+        ("edge-fleet", "rediss://demo-isthmus-redis:6379", "ray"),
         ("ha", "rediss://redis.data.svc.cluster.local:6380", "isthmus-ray"),
     ],
 )
 def test_fault_tolerance_on_redis(of_ci: Callable[[str], Rendered], name: str, address: str, user: str) -> None:
     """RY-03: address and secret are set; no constant storage namespace, which two clusters would then share."""
     (cluster,) = _clusters(of_ci(name))
+    secret = "demo-isthmus-redis-users" if name == "edge-fleet" else "redis-users"
     assert cluster["gcsFaultToleranceOptions"] == {
         "redisAddress": address,
         "redisUsername": {"value": user},
-        "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis-users", "key": "ray-password"}}},
+        "redisPassword": {"valueFrom": {"secretKeyRef": {"name": secret, "key": "ray-password"}}},
     }
+
+
+@pytest.mark.parametrize(("name", "secret"), [("own-redis", None), ("edge-fleet", "redis-tls"), ("ha", "redis-ca")])
+def test_the_head_trusts_the_authority_of_redis(
+    of_ci: Callable[[str], Rendered], name: str, secret: str | None
+) -> None:
+    """Only the head's tables are in Redis; the certificate's key is never mounted on it."""
+    for pod, template in of_ci(name).pod_templates():
+        if not pod.startswith("RayService"):
+            continue
+        volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+        variables = {v["name"]: v.get("value") for v in template["spec"]["containers"][0]["env"]}
+        if pod.endswith("/head") and secret:
+            assert volumes["redis-ca"]["secret"]["secretName"] == secret
+            assert volumes["redis-ca"]["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+            mounts = {m["name"]: m["mountPath"] for m in template["spec"]["containers"][0]["volumeMounts"]}
+            assert variables["RAY_REDIS_CA_CERT"] == f"{mounts['redis-ca']}/ca.crt"
+        else:
+            assert "redis-ca" not in volumes and "RAY_REDIS_CA_CERT" not in variables, pod
 
 
 def test_without_fault_tolerance_nothing_is_said_of_redis(of_ci: Callable[[str], Rendered]) -> None:
@@ -162,7 +216,7 @@ def test_gpu_engines_run_on_gpu_workers(of_ci: Callable[[str], Rendered]) -> Non
 
 
 def test_hub_token_is_on_workers_alone(of_ci: Callable[[str], Rendered]) -> None:
-    for name, template in of_ci("gpu").pod_templates():
+    for name, template in of_ci("gpu").workloads():
         names = {variable["name"] for variable in template["spec"]["containers"][0]["env"]}
         assert ("HF_TOKEN" in names) is (name.startswith("RayService") and not name.endswith("/head")), name
 

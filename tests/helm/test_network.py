@@ -158,6 +158,37 @@ def test_external_endpoints_open_their_own_ports_alone(of_ci: Callable[[str], Re
     assert not is_open(ha, WORKER, redis, 6380)
 
 
+JOB, QUESTION = of("join"), of("test")
+
+
+def test_hooks_reach_what_they_need_alone(of_ci: Callable[[str], Rendered]) -> None:
+    """The join Job asks the Kubernetes API, the pod of `helm test` asks the router; nobody asks them."""
+    rendered = of_ci("edge-fleet")
+    assert is_open(rendered, JOB, INTERNET, 443) and is_open(rendered, JOB, DNS, 53, "UDP")
+    assert is_open(rendered, QUESTION, ROUTER, 8080) and is_open(rendered, QUESTION, DNS, 53, "UDP")
+    for source, target, port in [
+        (JOB, REDIS, 6379),
+        (JOB, ROUTER, 8080),
+        (QUESTION, REDIS, 6379),
+        (QUESTION, INTERNET, 443),
+        (QUESTION, WORKER, 8000),
+        (APP, QUESTION, 8080),
+        (APP, JOB, 8080),
+    ]:
+        assert not is_open(rendered, source, target, port), (source, target, port)
+
+
+def test_the_question_comes_in_where_clients_are_named(helm4: Any) -> None:
+    """`networkPolicy.clients` shuts out the rest of the namespace, but not the release's own test."""
+    clients = [{"podSelector": {"matchLabels": {"app": "shop"}}}]
+    values = {"router": {"keys": {"existingSecret": "keys"}}, "networkPolicy": {"enabled": True, "clients": clients}}
+    rendered = helm4.template(values)
+    assert is_open(rendered, APP, ROUTER, 8080) and is_open(rendered, QUESTION, ROUTER, 8080)
+    assert not is_open(rendered, Pod({"app": "other"}), ROUTER, 8080)
+    without = helm4.template(values, {"tests": {"enabled": False}})
+    assert not is_open(without, QUESTION, ROUTER, 8080)
+
+
 def test_redis_is_closed_to_ray_without_fault_tolerance(helm4: Any) -> None:
     values = {
         "router": {"keys": {"existingSecret": "keys"}},

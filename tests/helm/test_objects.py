@@ -35,7 +35,7 @@ def test_every_service_selects_one_workload_and_its_port(rendered: Rendered) -> 
             if _selects(spec["selector"], template["metadata"]["labels"])
         ]
         assert len(hits) == 1, service["metadata"]["name"]
-        names = {port["name"] for container in _containers(hits[0]) for port in container["ports"]}
+        names = {port["name"] for container in _containers(hits[0]) for port in container.get("ports", [])}
         assert {port["targetPort"] for port in spec["ports"]} <= names
 
 
@@ -59,6 +59,11 @@ def test_budgets_autoscalers_and_policies_point_at_pods_that_exist(rendered: Ren
         assert "replicas" not in deployment["spec"], "server-side apply would fight the autoscaler over it"
         resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
         assert "cpu" in resources["requests"], "utilisation is a share of the request"
+    for found in rendered.of_kind("ScaledObject"):
+        deployment = rendered.one("Deployment", found["spec"]["scaleTargetRef"]["name"])
+        assert "replicas" not in deployment["spec"]
+        assert 1 <= found["spec"]["minReplicaCount"] <= found["spec"]["maxReplicaCount"]
+    assert not (rendered.of_kind("ScaledObject") and rendered.of_kind("HorizontalPodAutoscaler"))
     for found in rendered.of_kind("NetworkPolicy"):
         assert any(_selects(found["spec"]["podSelector"]["matchLabels"], labels) for labels in pods.values())
 
@@ -80,6 +85,8 @@ def _references(value: Any, kind: str) -> set[str]:
                 found.add(part["name"])
             elif kind == "Secret" and key == "secretName":
                 found.add(part)
+            elif kind == "Secret" and key == "credentials":
+                found.add(part["name"])
             else:
                 found |= _references(part, kind)
     elif isinstance(value, list):
@@ -90,30 +97,44 @@ def _references(value: Any, kind: str) -> set[str]:
 
 @pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.name.removesuffix("-values.yaml"))
 def test_secrets_are_by_reference_to_names_that_the_operator_gave(helm4: Helm, values: Any) -> None:
-    """No Secret is rendered; what is referred to is what the values name, and all that they name is used."""
+    """What is referred to is what the values name or the release makes, and all that they name is used."""
     rendered = helm4.template(values)
-    assert not rendered.of_kind("Secret")
+    assert bool(rendered.of_kind("Secret")) is (read(values).get("redis", {}).get("auth", {}).get("create") is True)
     given = set(_existing_secrets(read(values)))
-    assert _references(rendered.objects, "Secret") == given
+    assert _references(rendered.objects, "Secret") == given | _made(rendered)
+
+
+def _made(rendered: Rendered) -> set[str]:
+    """Secrets that come with the release: passwords of its Redis, and the join token that its Job makes."""
+    made = {found["metadata"]["name"] for found in rendered.of_kind("Secret")}
+    return made | {job["spec"]["template"]["spec"]["containers"][0]["args"][3] for job in rendered.of_kind("Job")}
 
 
 def _existing_secrets(values: Any) -> Iterator[str]:
-    if isinstance(values, dict):
+    if isinstance(values, list):
+        for item in values:
+            yield from _existing_secrets(item)
+    elif isinstance(values, dict):
         for key, value in values.items():
-            if key == "existingSecret":
+            if key in ("existingSecret", "caSecret", "secretName"):
                 yield value
             else:
                 yield from _existing_secrets(value)
 
 
 def test_config_maps_and_service_accounts_exist(rendered: Rendered) -> None:
-    maps = {found["metadata"]["name"] for found in rendered.of_kind("ConfigMap")}
+    maps = {
+        found["metadata"]["name"]
+        for found in rendered.of_kind("ConfigMap")
+        if found["metadata"]["labels"]["app.kubernetes.io/component"] != "dashboards"
+    }
     assert _references(rendered.objects, "ConfigMap") == maps
     accounts = {found["metadata"]["name"] for found in rendered.of_kind("ServiceAccount")}
     for name, template in rendered.pod_templates():
         account = template["spec"].get("serviceAccountName", "default")
         assert account in accounts | {"default"}, name
-        assert template["spec"]["automountServiceAccountToken"] is name.endswith("/head"), name
+        speaks_to_the_api = name.endswith("/head") or name.startswith("Job/")
+        assert template["spec"]["automountServiceAccountToken"] is speaks_to_the_api, name
 
 
 def test_volumes_and_mounts_agree_and_none_lies_inside_a_read_only_one(rendered: Rendered) -> None:
@@ -125,12 +146,13 @@ def test_volumes_and_mounts_agree_and_none_lies_inside_a_read_only_one(rendered:
         for found in rendered.of_kind("StatefulSet")
     }
     for name, template in rendered.pod_templates():
-        volumes = {volume["name"] for volume in template["spec"]["volumes"]}
-        mounted = {mount["name"] for container in _containers(template) for mount in container["volumeMounts"]}
+        volumes = {volume["name"] for volume in template["spec"].get("volumes", [])}
+        mounted = {m["name"] for container in _containers(template) for m in container.get("volumeMounts", [])}
         assert volumes | claims.get(name, set()) == mounted, name
         for container in _containers(template):
-            paths = {PurePosixPath(mount["mountPath"]): mount for mount in container["volumeMounts"]}
-            assert len(paths) == len(container["volumeMounts"])
+            mounts = container.get("volumeMounts", [])
+            paths = {PurePosixPath(mount["mountPath"]): mount for mount in mounts}
+            assert len(paths) == len(mounts)
             for path in paths:
                 assert not any(paths[outer].get("readOnly") for outer in paths if outer in path.parents), name
 
@@ -143,10 +165,10 @@ def test_every_pod_meets_the_restricted_standard(rendered: Rendered) -> None:
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
         assert spec["securityContext"].get("runAsUser") != 0
         assert not any(spec.get(host) for host in ("hostNetwork", "hostPID", "hostIPC"))
-        assert not any("hostPath" in volume for volume in spec["volumes"]), name
+        assert not any("hostPath" in volume for volume in spec.get("volumes", [])), name
         for container in _containers(template):
             _restricted(container["securityContext"])
-            assert not any("hostPort" in port for port in container["ports"]), name
+            assert not any("hostPort" in port for port in container.get("ports", [])), name
     for service in rendered.of_kind("RayService"):
         options = service["spec"]["rayClusterConfig"].get("autoscalerOptions")
         if options:

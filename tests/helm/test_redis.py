@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
@@ -41,12 +44,16 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(of_ci: Callable[[str], Rendered], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with _running(of_ci("own-redis"), tmp_path_factory.mktemp("redis")) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def _running(rendered: Rendered, folder: Path, **client: Any) -> Iterator[Server]:
     """Run the container's own command, with the ConfigMap's file moved to a free port and a folder of the test."""
     if binary() is None:
         pytest.skip("redis-server is not installed")
-    rendered = of_ci("own-redis")
     container = rendered.one("StatefulSet")["spec"]["template"]["spec"]["containers"][0]
-    folder = tmp_path_factory.mktemp("redis")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
@@ -56,9 +63,9 @@ def server(of_ci: Callable[[str], Rendered], tmp_path_factory: pytest.TempPathFa
         ("port 6379", f"port {port}"),
         ("dir /data", f"dir {folder}"),
     ):
-        assert there in config.splitlines()
+        assert there in config
         config = config.replace(there, here)
-    (folder / "redis.conf").write_text(config, "utf-8")
+    (folder / "redis.conf").write_text(config.replace("/etc/redis-tls", str(folder)), "utf-8")
     process = subprocess.Popen(
         [*container["command"], *container["args"]],
         env={
@@ -71,18 +78,18 @@ def server(of_ci: Callable[[str], Rendered], tmp_path_factory: pytest.TempPathFa
         stderr=subprocess.DEVNULL,
     )
     try:
-        _wait(port, process)
+        _wait(port, process, **client)
         yield Server(port, process)
     finally:
         process.terminate()
         process.wait(10)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes], **options: Any) -> None:
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            with Redis(port=port, username="router", password=ROUTER_PASSWORD) as client:
+            with Redis(port=port, username="router", password=ROUTER_PASSWORD, **options) as client:
                 client.ping()
                 return
         except RedisError:
@@ -149,3 +156,32 @@ def test_full_memory_refuses_writes_instead_of_evicting(server: Server) -> None:
         memory = client.info("memory")
     assert memory["maxmemory_policy"] == "noeviction"
     assert memory["maxmemory"] == 200 * 2**20
+
+
+async def test_the_routers_state_works_over_tls_alone(of_ci: Callable[[str], Rendered], tmp_path: Path) -> None:
+    """Server from its rendered command, store from the router's rendered address; the plain port is closed."""
+    names = "subjectAltName=DNS:localhost,IP:127.0.0.1"
+    made = ["-keyout", str(tmp_path / "tls.key"), "-out", str(tmp_path / "tls.crt")]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command = ["openssl", "req", "-x509", *curve, *made, "-days", "2", "-subj", "/CN=redis", "-addext", names]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (tmp_path / "ca.crt").write_bytes((tmp_path / "tls.crt").read_bytes())
+    rendered = of_ci("edge-fleet")
+    trust = {"ssl": True, "ssl_ca_certs": str(tmp_path / "ca.crt"), "host": "127.0.0.1"}
+    with _running(rendered, tmp_path, **trust) as server:
+        settings = yaml.safe_load(rendered.one("ConfigMap", "demo-isthmus-router")["data"]["isthmus.yaml"])
+        url = settings["router"]["state"]["url"].replace("demo-isthmus-redis:6379", f"127.0.0.1:{server.port}")
+        url = url.replace("/run/isthmus/secrets/redis-ca", str(tmp_path))
+        store = RedisStateStore(RedisAddress(url=url, password=ROUTER_PASSWORD), SystemClock(), ttl_s=5, limit_s=10)
+        beat = Heartbeat(
+            backend_id="pi", instance="instance-1", sequence=1, url="http://127.0.0.1:1", state=BackendState.READY
+        )
+        try:
+            assert await store.publish(beat)
+        finally:
+            await store.close()
+        with pytest.raises(RedisError), server.client("router", ROUTER_PASSWORD) as plain:
+            plain.ping()
+        (tmp_path / "ca.crt").write_text("")
+        with pytest.raises((RedisError, OSError)):
+            Redis(port=server.port, username="router", password=ROUTER_PASSWORD, **trust).ping()

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helm.manifests import CHART, CI_VALUES, KUBE_VERSIONS, NAMESPACE, Helm, HelmFailed, Rendered, StrictLoader
+from tests.helm.manifests import (
+    CHART,
+    CI_VALUES,
+    KUBE_VERSIONS,
+    NAMESPACE,
+    Helm,
+    HelmFailed,
+    Manifest,
+    Rendered,
+    StrictLoader,
+)
 
 by_name = pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.name.removesuffix("-values.yaml"))
 
@@ -37,7 +47,12 @@ def test_both_helms_render_the_same_for_every_kubernetes(helm3: Helm, helm4: Hel
 
 
 def _sorted(rendered: Rendered) -> list[tuple[str, str, str]]:
-    return sorted((o["kind"], o["metadata"]["name"], yaml.safe_dump(o)) for o in rendered.objects)
+    return sorted((o["kind"], o["metadata"]["name"], yaml.safe_dump(_without_chance(o))) for o in rendered.objects)
+
+
+def _without_chance(found: Manifest) -> Manifest:
+    """Passwords that the chart makes differ in every rendering: a client-side one cannot read back what is there."""
+    return found | {"data": sorted(found["data"])} if found["kind"] == "Secret" else found
 
 
 def test_no_empty_values_and_no_object_twice(rendered: Rendered) -> None:

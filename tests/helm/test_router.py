@@ -45,7 +45,9 @@ def test_every_rendered_config_is_accepted(rendered: Rendered, tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "url"),
     [("small-cpu", None), ("own-redis", "redis://router@demo-isthmus-redis:6379"),
-     ("ha", "rediss://isthmus-router@redis.data.svc.cluster.local:6380")],
+     ("edge-fleet", "rediss://router@demo-isthmus-redis:6379?ssl_ca_certs=/run/isthmus/secrets/redis-ca/ca.crt"),
+     ("ha", "rediss://isthmus-router@redis.data.svc.cluster.local:6380"
+      "?ssl_ca_certs=/run/isthmus/secrets/redis-ca/ca.crt")],
 )  # fmt: skip
 def test_state(
     of_ci: Callable[[str], Rendered], name: str, url: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

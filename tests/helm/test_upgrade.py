@@ -59,7 +59,7 @@ def test_versions_are_in_no_selector_or_claim_template(helm: Helm, values: Path,
 def test_a_new_chart_alone_restarts_no_pod(helm4: Helm, values: Path, later: Callable[..., Path]) -> None:
     """A change inside rayClusterConfig would bring up a second cluster, GPUs and all."""
     before, after = helm4.template(values), helm4.template(values, chart=later(version="0.1.1"))
-    assert dict(after.pod_templates()) == dict(before.pod_templates())
+    assert dict(after.workloads()) == dict(before.workloads())
     assert [o["spec"] for o in after.of_kind("RayService")] == [o["spec"] for o in before.of_kind("RayService")]
 
 
@@ -68,7 +68,7 @@ def test_a_new_release_of_the_images_does(helm4: Helm, later: Callable[..., Path
     after = helm4.template(CI_VALUES[-1], chart=later(appVersion="0.2.0"))
     images = {template["spec"]["containers"][0]["image"] for _, template in after.pod_templates()}
     assert images == {"isthmus-router:0.2.0", "isthmus-cloud:0.2.0-cpu"}
-    assert dict(after.pod_templates()) != dict(before.pod_templates())
+    assert dict(after.workloads()) != dict(before.workloads())
 
 
 def test_settings_of_the_router_restart_it_and_nothing_else(helm4: Helm) -> None:

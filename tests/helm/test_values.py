@@ -37,14 +37,28 @@ EVERYTHING: dict[str, Any] = {
         "podDisruptionBudget": {"enabled": True},
         "autoscaling": {"enabled": True},
         "affinity": {"podAntiAffinity": {}},
+        "ingress": {"enabled": True, "className": "nginx", "hosts": ["a.example.com"]},
+        "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["a.example.com"]},
+        "joinToken": {"enabled": True},
     },
     "cloud": {
-        "modelStore": {"existingClaim": "checkpoints", "cacheClaim": "cache"},
+        "modelStore": {"existingClaim": "checkpoints", "cacheStorage": {"size": "5Gi", "className": "files"}},
         "hubToken": {"existingSecret": "hub"},
         "ray": {"faultTolerance": {"enabled": True}, "workers": {"gpu": {"enabled": True}}},
     },
-    "redis": {"enabled": True, "auth": {"existingSecret": "redis"}},
+    "redis": {
+        "enabled": True,
+        "auth": {"existingSecret": "redis"},
+        "tls": {"enabled": True, "existingSecret": "redis-tls"},
+    },
     "networkPolicy": {"enabled": True, "serveClients": [{"podSelector": {}}]},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True, "key": {"existingSecret": "metrics"}},
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+        "dashboards": {"enabled": True},
+    },
+    "tests": {"key": {"existingSecret": "test-key"}},
 }
 """Values under which every template renders, so that removing a key is felt wherever it is used."""
 
@@ -66,6 +80,13 @@ NEEDED = {
     "redis.enabled": "needs shared fleet state",
     "redis.auth": "redis.auth.existingSecret is required",
     "redis.auth.existingSecret": "redis.auth.existingSecret is required",
+    "redis.tls.existingSecret": "redis.tls.existingSecret is required",
+    "router.ingress.hosts": "router.ingress.hosts needs at least one host",
+    "router.ingress.paths": "router.ingress.paths needs at least one path",
+    "router.httpRoute.parentRefs": "router.httpRoute.parentRefs needs at least one gateway",
+    "router.httpRoute.paths": "router.httpRoute.paths needs at least one path",
+    "monitoring.serviceMonitor.key": "monitoring.serviceMonitor.key.existingSecret is required",
+    "monitoring.serviceMonitor.key.existingSecret": "monitoring.serviceMonitor.key.existingSecret is required",
     "redis.image": "redis.image.repository is required",
     "redis.image.repository": "redis.image.repository is required",
 }
@@ -170,6 +191,15 @@ def test_null_works_where_the_chart_is_a_dependency(helm: Helm, tmp_path: Path) 
         (_nested("redis.storage.size", "2 GB"), "size"),
         (_nested("router.probes.startup.budgetSeconds", 0), "budgetSeconds"),
         (_nested("cloud.external.url", "llm.example.com"), "url"),
+        (_nested("router.podSpec", {"runtimeClas": "gvisor"}), "runtimeClas"),
+        (_nested("router.extraContainers", [{"image": "a"}]), "name"),
+        (_nested("router.autoscaling.keda.triggers", [{"type": "cron", "metdata": {}}]), "metdata"),
+        (_nested("router.httpRoute.parentRefs", [{"namespace": "a"}]), "name"),
+        (_nested("router.httpRoute.requestTimeout", "soon"), "requestTimeout"),
+        (_nested("monitoring.serviceMonitor.interval", "15"), "interval"),
+        (_nested("monitoring.prometheusRule.extraRules", [{"record": "a"}]), "expr"),
+        (_nested("redis.auth.routerUsername", "me@home"), "routerUsername"),
+        (_nested("redis.maxMemory", "200 MB"), "maxMemory"),
     ],
 )
 def test_the_schema_names_the_key_at_fault(helm: Helm, layer: dict[str, Any], said: str) -> None:
@@ -199,6 +229,12 @@ def test_the_schema_names_the_key_at_fault(helm: Helm, layer: dict[str, Any], sa
         (_nested("cloud.ray.workers.gpu.minReplicas", 9), "cloud.ray.workers.gpu.minReplicas is over maxReplicas"),
         (_nested("redis.external.host", "redis"), "redis.enabled and redis.external.host exclude each other"),
         (_nested("redis.auth.existingSecret", ""), "redis.auth.existingSecret is required with redis.enabled"),
+        (_nested("redis.auth.create", True), "redis.auth.create and redis.auth.existingSecret exclude each other"),
+        (_nested("redis.tls.existingSecret", ""), "redis.tls.existingSecret is required with redis.tls.enabled"),
+        (_nested("router.ingress.hosts", []), "router.ingress.hosts needs at least one host name"),
+        (_nested("router.httpRoute.parentRefs", []), "router.httpRoute.parentRefs needs at least one gateway"),
+        (_nested("monitoring.serviceMonitor.key.existingSecret", ""), "/metrics asks for a key"),
+        (_nested("cloud.modelStore.cacheClaim", "cache"), "cacheClaim and cloud.modelStore.cacheStorage.size exclude"),
         (_nested("fullnameOverride", "1st"), "the name '1st' must begin with a letter"),
         (
             _nested("cloud.settings.models", [{"model_id": "m", "source": "m", "threads": 5}]),
@@ -229,6 +265,7 @@ def test_values_that_could_never_work_are_refused(helm4: Helm, layer: dict[str, 
             "cloud.external.url is set but cloud.enabled is false",
         ),
         (_nested("router.replicas", 2), "more than one router needs shared fleet state"),
+        (_nested("redis.auth.create", True), "redis.auth.create needs redis.enabled"),
     ],
 )
 def test_the_small_installation_is_checked_too(helm4: Helm, layer: dict[str, Any], said: str) -> None:

@@ -27,6 +27,22 @@
 {{- if and $budget.enabled (include "isthmus.given" $budget.minAvailable) (include "isthmus.given" $budget.maxUnavailable) -}}
   {{- fail "router.podDisruptionBudget takes minAvailable or maxUnavailable, not both" -}}
 {{- end -}}
+{{- if and $scaling.enabled (eq ($scaling.engine | default "hpa") "keda") ($scaling.keda).prometheusUrl (le ($scaling.keda.inFlightPerPod | default 64 | int) 0) -}}
+  {{- fail "router.autoscaling.keda.inFlightPerPod must be 1 or more" -}}
+{{- end -}}
+{{- if and ($router.ingress).enabled (not $router.ingress.hosts) -}}
+  {{- fail "router.ingress.hosts needs at least one host name: without one the Ingress would take every request of the cluster" -}}
+{{- end -}}
+{{- if and ($router.httpRoute).enabled (not $router.httpRoute.parentRefs) -}}
+  {{- fail "router.httpRoute.parentRefs needs at least one gateway" -}}
+{{- end -}}
+{{- range $kind := list "ingress" "httpRoute" -}}
+  {{- $way := index $router $kind | default dict -}}
+  {{- if and $way.enabled (not $way.paths) -}}{{- fail (printf "router.%s.paths needs at least one path" $kind) -}}{{- end -}}
+{{- end -}}
+{{- if and ((.Values.monitoring).serviceMonitor).enabled (not ((.Values.monitoring.serviceMonitor).key).existingSecret) -}}
+  {{- fail "monitoring.serviceMonitor.key.existingSecret is required: /metrics asks for a key; one without any scope will do" -}}
+{{- end -}}
 {{- if and ((.Values.cloud).external).url (not (.Values.cloud).enabled) -}}
   {{- fail "cloud.external.url is set but cloud.enabled is false" -}}
 {{- end -}}
@@ -51,6 +67,10 @@
     {{- fail (printf "model %s wants %v threads but a worker of group %s has %v CPUs: no replica would ever be placed" .model_id .threads $kind $cpus) -}}
   {{- end -}}
 {{- end -}}
+{{- $store := .Values.cloud.modelStore | default dict -}}
+{{- if and $store.cacheClaim ($store.cacheStorage).size -}}
+  {{- fail "cloud.modelStore.cacheClaim and cloud.modelStore.cacheStorage.size exclude each other" -}}
+{{- end -}}
 {{- range $name, $worker := $ray.workers -}}
   {{- $worker = $worker | default dict -}}
   {{- $least := $worker.minReplicas | default 0 | int -}}
@@ -68,7 +88,17 @@
 {{- if and $redis.enabled ($redis.external).host -}}
   {{- fail "redis.enabled and redis.external.host exclude each other" -}}
 {{- end -}}
-{{- if and $redis.enabled (not ($redis.auth).existingSecret) -}}
-  {{- fail "redis.auth.existingSecret is required with redis.enabled: the chart makes no passwords; the chart's README shows how to make the Secret" -}}
+{{- $auth := $redis.auth | default dict -}}
+{{- if and $redis.enabled (not (or $auth.existingSecret $auth.create)) -}}
+  {{- fail "redis.auth.existingSecret is required with redis.enabled: the chart's README shows how to make the Secret; or set redis.auth.create" -}}
+{{- end -}}
+{{- if and $auth.create $auth.existingSecret -}}
+  {{- fail "redis.auth.create and redis.auth.existingSecret exclude each other" -}}
+{{- end -}}
+{{- if and $auth.create (not $redis.enabled) -}}
+  {{- fail "redis.auth.create needs redis.enabled: an external Redis has its passwords already" -}}
+{{- end -}}
+{{- if and $redis.enabled ($redis.tls).enabled (not $redis.tls.existingSecret) -}}
+  {{- fail "redis.tls.existingSecret is required with redis.tls.enabled: a Secret with tls.crt, tls.key and ca.crt" -}}
 {{- end -}}
 {{- end -}}

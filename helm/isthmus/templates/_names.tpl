@@ -26,6 +26,9 @@ that must be cut gets six characters of its hash: two long releases never share 
 {{- define "isthmus.cloud.name" -}}{{ include "isthmus.fullname" . }}-cloud{{- end -}}
 {{- define "isthmus.redis.name" -}}{{ include "isthmus.fullname" . }}-redis{{- end -}}
 
+{{- define "isthmus.join.name" -}}{{ include "isthmus.fullname" . }}-join{{- end -}}
+{{- define "isthmus.tests.name" -}}{{ include "isthmus.fullname" . }}-ask{{- end -}}
+
 {{/* KubeRay names the serve service after the RayService. */}}
 {{- define "isthmus.cloud.serveService" -}}{{ include "isthmus.cloud.name" . }}-serve-svc{{- end -}}
 
@@ -34,9 +37,9 @@ Labels that select pods. They are immutable in a Deployment and a StatefulSet, s
 may ever be added here. Call with (dict "root" $ "component" "router").
 */}}
 {{- define "isthmus.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "isthmus.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
-app.kubernetes.io/component: {{ .component }}
+app.kubernetes.io/name: {{ include "isthmus.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
+app.kubernetes.io/component: {{ .component | quote }}
 {{- end -}}
 
 {{/* Labels of objects. Pod templates carry only selector labels: a new chart version alone must not restart pods. */}}
@@ -46,13 +49,16 @@ app.kubernetes.io/component: {{ .component }}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .root.Release.Service -}}
 {{- $_ := set $own "app.kubernetes.io/part-of" "isthmus" -}}
 {{- with .root.Chart.AppVersion -}}{{- $_ := set $own "app.kubernetes.io/version" . -}}{{- end -}}
-{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) $own) -}}
+{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) (.labels | default dict) $own) -}}
 {{- end -}}
 
-{{/* `metadata` of an object: name, namespace, labels, annotations. Call with (dict "root" $ "component" c "name" n). */}}
+{{/*
+`metadata` of an object: name, namespace, labels, annotations. Call with (dict "root" $ "component" c "name" n), and
+`labels` or `annotations` where it has some of its own.
+*/}}
 {{- define "isthmus.metadata" -}}
-name: {{ .name }}
-namespace: {{ .root.Release.Namespace }}
+name: {{ .name | quote }}
+namespace: {{ .root.Release.Namespace | quote }}
 labels:
   {{- include "isthmus.labels" . | nindent 2 }}
 {{- with merge (deepCopy (.annotations | default dict)) (.root.Values.commonAnnotations | default dict) }}
@@ -61,11 +67,13 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* The first model that the chart knows by name, for the command in the notes. */}}
-{{- define "isthmus.notes.question" -}}
+{{/* A question to the first model that the chart knows by name, for the notes and for `helm test`. */}}
+{{- define "isthmus.question" -}}
 {{- $model := "smollm2-135m-instruct" -}}
-{{- if include "isthmus.cloud.onRay" . -}}
-  {{- $model = (index (include "isthmus.cloud.settings" . | fromYaml).models 0).model_id -}}
+{{- if (.Values.tests).model -}}
+  {{- $model = .Values.tests.model -}}
+{{- else if include "isthmus.cloud.onRay" . -}}
+  {{- range (include "isthmus.cloud.settings" . | fromYaml).models | reverse }}{{ $model = .model_id }}{{ end -}}
 {{- else -}}
   {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}
 {{- end -}}

@@ -38,6 +38,20 @@
 {{- end }}
 {{- end -}}
 
+{{/* Egress to the Kubernetes API, which is no pod. */}}
+{{- define "isthmus.network.kubernetesApi" -}}
+{{- $api := (.Values.networkPolicy).kubernetesApi | default dict -}}
+- ports:
+    {{- range $api.ports | default (list 443 6443) }}
+    - port: {{ int . }}
+      protocol: TCP
+    {{- end }}
+  {{- with $api.peers }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
 {{/* Egress to Redis: the pods of our own server, or the peers that stand for an external one. */}}
 {{- define "isthmus.network.toRedis" -}}
 - ports:

@@ -31,7 +31,7 @@ acts). Call with (dict "probe" .Values.router.probes.liveness "path" "/healthz" 
 */}}
 {{- define "isthmus.httpProbe" -}}
 httpGet:
-  path: {{ .path }}
+  path: {{ .path | quote }}
   port: {{ .port }}
 periodSeconds: {{ .probe.periodSeconds | default 10 }}
 timeoutSeconds: {{ .probe.timeoutSeconds | default 2 }}
@@ -51,6 +51,28 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
     "runAsNonRoot" true
     "seccompProfile" (dict "type" "RuntimeDefault") -}}
 {{- toYaml (mergeOverwrite $base (deepCopy (.context | default dict))) -}}
+{{- end -}}
+
+{{/*
+`metadata` of a pod template: the operator's labels and annotations, and over them those that the chart needs. Call with
+(dict "root" $ "component" c "values" <the component's values> "annotations" (dict …)).
+*/}}
+{{- define "isthmus.podMetadata" -}}
+labels:
+  {{- mergeOverwrite (deepCopy (.values.podLabels | default dict)) (include "isthmus.selectorLabels" . | fromYaml) | toYaml | nindent 2 }}
+{{- with mergeOverwrite (deepCopy (.values.podAnnotations | default dict)) (.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* A pod's spec as the chart says it, with the operator's own fields over it; lists are replaced, not merged. */}}
+{{- define "isthmus.overlaid" -}}
+{{- if .over -}}
+  {{- toYaml (mergeOverwrite (.spec | fromYaml) (include "isthmus.pruned" .over | fromYaml)) -}}
+{{- else -}}
+  {{- .spec -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Where a pod may run. Call with the component's values. */}}

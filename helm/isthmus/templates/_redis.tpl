@@ -20,14 +20,26 @@
 {{- if $redis.enabled -}}6379{{- else -}}{{- ($redis.external).port | default 6379 | int -}}{{- end -}}
 {{- end -}}
 
-{{/* `redis` or `rediss`: our own server speaks plain TCP behind its network policy, an external one as told. */}}
+{{/* `redis` or `rediss`: as told, for our own server and for an external one. */}}
 {{- define "isthmus.redis.scheme" -}}
 {{- $redis := .Values.redis | default dict -}}
-{{- if and (not $redis.enabled) ($redis.external).tls -}}rediss{{- else -}}redis{{- end -}}
+{{- if ternary ($redis.tls).enabled ($redis.external).tls ($redis.enabled | default false) -}}rediss{{- else -}}redis{{- end -}}
 {{- end -}}
 
+{{/* Secret with the passwords: the operator's, or the one that the chart makes once. */}}
 {{- define "isthmus.redis.secret" -}}
-{{- ((.Values.redis).auth).existingSecret -}}
+{{- $auth := (.Values.redis).auth | default dict -}}
+{{- if $auth.create -}}{{- include "isthmus.redis.name" . }}-users{{- else -}}{{- $auth.existingSecret | default "" -}}{{- end -}}
+{{- end -}}
+
+{{/* Secret whose ca.crt signed the server's certificate, as (dict "secret" name); empty without TLS or a private CA. */}}
+{{- define "isthmus.redis.ca" -}}
+{{- $redis := .Values.redis | default dict -}}
+{{- if $redis.enabled -}}
+  {{- if ($redis.tls).enabled -}}secret: {{ $redis.tls.existingSecret | quote }}{{- end -}}
+{{- else if and ($redis.external).host $redis.external.tls $redis.external.caSecret -}}
+  secret: {{ $redis.external.caSecret | quote }}
+{{- end -}}
 {{- end -}}
 
 {{/*
@@ -36,7 +48,16 @@ error. Appended to by the start command with one `user` line for each password, 
 */}}
 {{- define "isthmus.redis.conf" -}}
 bind * -::*
+{{- if ((.Values.redis).tls).enabled }}
+port 0
+tls-port 6379
+tls-cert-file /etc/redis-tls/tls.crt
+tls-key-file /etc/redis-tls/tls.key
+tls-ca-cert-file /etc/redis-tls/ca.crt
+tls-auth-clients no
+{{- else }}
 port 6379
+{{- end }}
 protected-mode no
 dir /data
 appendonly yes
@@ -67,14 +88,14 @@ END
 - name: ROUTER_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ include "isthmus.redis.secret" . }}
-      key: {{ ((.Values.redis).auth).routerPasswordKey | default "router-password" }}
+      name: {{ include "isthmus.redis.secret" . | quote }}
+      key: {{ ((.Values.redis).auth).routerPasswordKey | default "router-password" | quote }}
 {{- if (((.Values.cloud).ray).faultTolerance).enabled }}
 - name: RAY_PASSWORD
   valueFrom:
     secretKeyRef:
-      name: {{ include "isthmus.redis.secret" . }}
-      key: {{ ((.Values.redis).auth).rayPasswordKey | default "ray-password" }}
+      name: {{ include "isthmus.redis.secret" . | quote }}
+      key: {{ ((.Values.redis).auth).rayPasswordKey | default "ray-password" | quote }}
 {{- end }}
 {{- end -}}
 

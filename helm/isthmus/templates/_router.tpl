@@ -15,7 +15,7 @@ id: cloud
 url: http://{{ include "isthmus.cloud.serveService" . }}:{{ include "isthmus.cloud.port" . }}
 {{- else if and (.Values.cloud).enabled $external.url -}}
 id: cloud
-url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" }}
+url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
 {{- with $external.models }}
 models:
   {{- toYaml . | nindent 2 }}
@@ -24,7 +24,7 @@ models:
 api_key_file: {{ include "isthmus.router.secrets" . }}/cloud/{{ $external.key | default "api-key" }}
 {{- end }}
 {{- with $external.rateDomain }}
-rate_domain: {{ . }}
+rate_domain: {{ . | quote }}
 {{- end }}
 {{- end -}}
 {{- end -}}
@@ -33,7 +33,8 @@ rate_domain: {{ . }}
 {{- if include "isthmus.redis.present" . -}}
 {{- $user := include "isthmus.redis.routerUsername" . -}}
 kind: redis
-url: {{ printf "%s://%s%s:%s" (include "isthmus.redis.scheme" .) (ternary "" (printf "%s@" $user) (empty $user)) (include "isthmus.redis.host" .) (include "isthmus.redis.port" .) | quote }}
+{{- $ca := ternary "" (printf "?ssl_ca_certs=%s/redis-ca/ca.crt" (include "isthmus.router.secrets" .)) (empty (include "isthmus.redis.ca" .)) }}
+url: {{ printf "%s://%s%s:%s%s" (include "isthmus.redis.scheme" .) (ternary "" (printf "%s@" $user) (empty $user)) (include "isthmus.redis.host" .) (include "isthmus.redis.port" .) $ca | quote }}
 {{- if include "isthmus.redis.secret" . }}
 password_file: {{ include "isthmus.router.secrets" . }}/redis/{{ ((.Values.redis).auth).routerPasswordKey | default "router-password" }}
 {{- end }}
@@ -76,6 +77,9 @@ kind: memory
 {{- if and (include "isthmus.redis.present" .) (include "isthmus.redis.secret" .) -}}
   {{- $_ := set $volumes "redis" (dict "secret" (include "isthmus.redis.secret" .) "key" (((.Values.redis).auth).routerPasswordKey | default "router-password")) -}}
 {{- end -}}
+{{- with include "isthmus.redis.ca" . | fromYaml -}}
+  {{- $_ := set $volumes "redis-ca" (dict "secret" .secret "key" "ca.crt") -}}
+{{- end -}}
 {{- if ($router.auditKey).existingSecret -}}
   {{- $_ := set $volumes "audit" (dict "secret" $router.auditKey.existingSecret "key" ($router.auditKey.key | default "audit.key")) -}}
 {{- end -}}
@@ -83,6 +87,22 @@ kind: memory
   {{- $_ := set $volumes "edge" (dict "secret" $router.edgeKey.existingSecret "key" ($router.edgeKey.key | default "api-key")) -}}
 {{- end -}}
 {{- toYaml $volumes -}}
+{{- end -}}
+
+{{/* Secret and key with the list of keys: the operator's, or the one that the Job adds the join token to. */}}
+{{- define "isthmus.router.keys" -}}
+{{- $router := .Values.router | default dict -}}
+{{- if ($router.joinToken).enabled -}}
+name: {{ include "isthmus.join.secret" . | quote }}
+key: keys.json
+{{- else if ($router.keys).existingSecret -}}
+name: {{ $router.keys.existingSecret | quote }}
+key: {{ $router.keys.key | default "keys.json" | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- define "isthmus.join.secret" -}}
+{{- ((.Values.router).joinToken).secretName | default (include "isthmus.join.name" .) -}}
 {{- end -}}
 
 {{- define "isthmus.router.serviceAccountName" -}}

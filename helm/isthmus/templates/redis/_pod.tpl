@@ -1,0 +1,98 @@
+{{/* Decides how the pod of our own Redis looks. */}}
+
+{{- define "isthmus.redis.podSpec" -}}
+{{- $redis := .Values.redis -}}
+{{- $storage := $redis.storage | default dict -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+terminationGracePeriodSeconds: 60
+{{- with include "isthmus.pullSecrets" . }}
+{{ . }}
+{{- end }}
+securityContext:
+  {{- include "isthmus.podSecurityContext" (dict "context" $redis.podSecurityContext) | nindent 2 }}
+{{- with $redis.initContainers }}
+initContainers:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+containers:
+  - name: redis
+    image: {{ include "isthmus.image" (dict "root" $ "image" $redis.image "path" "redis.image") | quote }}
+    imagePullPolicy: {{ ($redis.image).pullPolicy | default "IfNotPresent" | quote }}
+    command: ["/bin/sh", "-euc"]
+    args:
+      - |
+        {{- include "isthmus.redis.command" . | nindent 8 }}
+    env:
+      {{- include "isthmus.redis.passwords" . | nindent 6 }}
+      {{- with $redis.extraEnv }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+    ports:
+      - name: redis
+        containerPort: 6379
+        protocol: TCP
+    # A large append-only file is replayed before the server answers; the start-up budget covers that.
+    startupProbe:
+      tcpSocket:
+        port: redis
+      periodSeconds: 5
+      failureThreshold: 60
+    livenessProbe:
+      tcpSocket:
+        port: redis
+      periodSeconds: 10
+      timeoutSeconds: 2
+      failureThreshold: 6
+    readinessProbe:
+      exec:
+        command:
+          - /bin/sh
+          - -ec
+          - REDISCLI_AUTH="$ROUTER_PASSWORD" redis-cli {{ if ($redis.tls).enabled }}--tls --cacert /etc/redis-tls/ca.crt {{ end }}--user {{ ($redis.auth).routerUsername | default "router" }} ping | grep -qx PONG
+      periodSeconds: 5
+      timeoutSeconds: 3
+      failureThreshold: 3
+    {{- with $redis.resources }}
+    resources:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+    securityContext:
+      {{- include "isthmus.securityContext" (dict "context" $redis.securityContext) | nindent 6 }}
+    volumeMounts:
+      - name: data
+        mountPath: /data
+      - name: config
+        mountPath: /etc/redis
+        readOnly: true
+      {{- if ($redis.tls).enabled }}
+      - name: tls
+        mountPath: /etc/redis-tls
+        readOnly: true
+      {{- end }}
+      {{- with $redis.extraVolumeMounts }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+  {{- with $redis.extraContainers }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+volumes:
+  - name: config
+    configMap:
+      name: {{ include "isthmus.redis.name" . | quote }}
+  {{- if ($redis.tls).enabled }}
+  - name: tls
+    secret:
+      secretName: {{ $redis.tls.existingSecret | quote }}
+  {{- end }}
+  {{- if not $storage.size }}
+  - name: data
+    emptyDir: {}
+  {{- end }}
+  {{- with $redis.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with include "isthmus.scheduling" $redis }}
+{{ . }}
+{{- end }}
+{{- end -}}
