@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,9 @@ from shared.settings import load
 
 if TYPE_CHECKING:
     from edge.devices.profile import DeviceProfile
+    from edge.memory.capacity import CapacityPlan
     from edge.packages.outline import Outline
+    from edge.runtime.plan import PlanRequest
 
 app = typer.Typer()
 
@@ -53,23 +56,40 @@ def plan(
         return 0
     if measure:
         return plan_console.measure(settings, name, as_json=as_json)
+    request, device = plan_request(settings), _device(memory, profile)
     wish = Wish(
-        request=plan_request(settings),
+        request=request,
         draft=None if draft is None else _outline(settings, draft),
         adapters=adapters,
         adapter_rank=adapter_rank,
     )
-    plan_console.show(outlook(_outline(settings, name), _device(memory, profile), wish), as_json=as_json)
+    planned = None if _is_file(name) else _planned(settings, name, device, request)
+    plan_console.show(outlook(_outline(settings, name), device, wish, planned=planned), as_json=as_json)
     return 0
+
+
+def _is_file(model: str) -> bool:
+    return "/" in model or model.endswith(".gguf")
+
+
+def _planned(settings: EdgeSettings, name: str, device: DeviceProfile, request: PlanRequest) -> CapacityPlan | None:
+    """The plan of an installed package whose engine has an arithmetic of its own; None for the others."""
+    from edge import console  # noqa: PLC0415 - as above
+    from edge.devices.probe import probe  # noqa: PLC0415
+    from edge.runtime.kinds import plan_package  # noqa: PLC0415
+
+    package = console.library(settings).show(name)
+    if package.manifest.model.format == "gguf":
+        return None
+    return plan_package(package, replace(probe(), memory_available_bytes=device.memory.available), request).capacity
 
 
 def _outline(settings: EdgeSettings, model: str) -> Outline:
     from edge import console  # noqa: PLC0415 - as above
     from edge.packages.outline import outline_of_file, outline_of_package  # noqa: PLC0415
 
-    path = Path(model)
-    if path.suffix == ".gguf" or "/" in model:
-        return outline_of_file(path)
+    if _is_file(model):
+        return outline_of_file(Path(model))
     return outline_of_package(console.library(settings).show(model))
 
 

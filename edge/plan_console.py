@@ -42,7 +42,8 @@ def show(answer: Outlook, *, as_json: bool) -> None:
     parameters = answer.outline.parameters
     console.print(
         f"{answer.outline.name}: {answer.outline.architecture}, {answer.outline.quantisation}, "
-        f"{geometry.layers} layers, {parameters.total / 1e6:.1f} M parameters ({parameters.layers / 1e6:.1f} M in layers, "
+        f"{geometry.layers} layers, {parameters.total / 1e6:.1f} M parameters "
+        f"({parameters.layers / 1e6:.1f} M in layers, "
         f"{parameters.embedding / 1e6:.1f} M embedding{', tied' if parameters.tied else ''})"
     )
     console.print(
@@ -51,7 +52,8 @@ def show(answer: Outlook, *, as_json: bool) -> None:
     )
     for finding in answer.outline.findings:
         console.print(f"Note: {_FINDINGS.get(finding, finding)}")
-    for table in (_shares(answer), _lines(answer), _capacity(answer), _loading(answer)):
+    tables = [_shares(answer), _lines(answer), *([_capacity(answer)] if answer.capacity else []), _loading(answer)]
+    for table in tables:
         console.print()
         console.print(table)
 

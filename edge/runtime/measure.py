@@ -19,6 +19,7 @@ from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.options import EngineOptions
 from edge.runtime.plan import DETERMINISTIC_UBATCH_TOKENS
+from shared.errors import SettingsError
 
 CONTEXTS_TOKENS = (2048, 8192, 32768)
 SLOTS = (1, 4)
@@ -74,8 +75,11 @@ async def compare(package: Package, cells: Sequence[Cell], run_dir: Path) -> Asy
 
     Raises:
         TrustError: the package is not what it was.
+        SettingsError: it is no package of the engine that is measured.
         OSError: there can be no folder for the engine's socket.
     """
+    if package.manifest.model.format != "gguf":
+        raise SettingsError("Only the engine of GGUF packages is measured.", param="model")
     folder = private_folder(run_dir)
     with opened_package(package) as files:
         check_contents(package, files)

@@ -46,15 +46,21 @@ class Outlook:
     loading_used: Loading
 
 
-def outlook(outline: Outline, device: DeviceProfile, wish: Wish) -> Outlook:
+def outlook(outline: Outline, device: DeviceProfile, wish: Wish, *, planned: CapacityPlan | None = None) -> Outlook:
     """Plan `outline` on `device` exactly as the engine is planned.
+
+    `planned` is the plan of an engine with an arithmetic of its own (ONNX); its KV type is fixed by the package, so
+    there is no table of others.
 
     Raises:
         InsufficientMemory: the context asked for, or the least, does not fit; names needed and free bytes.
         SettingsError: an option does not suit the model, or the draft has another vocabulary.
     """
     geometry, request = outline.geometry, wish.request
-    check_cache(geometry, request.kv_type)
+    if planned is None:
+        check_cache(geometry, request.kv_type)
+    elif wish.draft is not None or wish.adapters:
+        raise SettingsError("The engine of this package takes neither draft nor adapters.", param="draft")
     _check_draft(outline, wish.draft)
     budget = Budget(
         available_bytes=device.memory.available,
@@ -72,7 +78,7 @@ def outlook(outline: Outline, device: DeviceProfile, wish: Wish) -> Outlook:
         maximum_context_tokens=request.maximum_context_tokens,
         draft=None if wish.draft is None else Draft(wish.draft.geometry, wish.draft.file_bytes),
     )
-    plan = plan_capacity(geometry, budget, demand)
+    plan = planned or plan_capacity(geometry, budget, demand)
     pages = Pages(
         page_bytes=device.memory.page,
         alignment_bytes=outline.alignment_bytes,
@@ -88,7 +94,7 @@ def outlook(outline: Outline, device: DeviceProfile, wish: Wish) -> Outlook:
         adapters=wish.adapters,
         pages=pages,
         red_lines=red_lines(geometry, budget, plan, pages),
-        capacity=capacity_table(geometry, budget, replace(demand, context_tokens=None)),
+        capacity=() if planned else capacity_table(geometry, budget, replace(demand, context_tokens=None)),
         loading=loading_table(outline.file_bytes, storage, token_s=outline.file_bytes / device.memory.bytes_per_s),
         loading_used=Loading.LOCK if request.lock_weights else Loading.MMAP,
     )

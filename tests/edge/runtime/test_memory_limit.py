@@ -1,4 +1,4 @@
-"""The real engine under limits that the kernel enforces: what was planned fits, what does not is refused, not killed."""
+"""The real engine under limits of the kernel: what was planned fits, what does not is refused, not killed."""
 
 from __future__ import annotations
 
