@@ -18,7 +18,7 @@ WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 BENCHES := decide scanner self
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
-PYTEST := ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
+PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

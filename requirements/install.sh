@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 
 venv=${VENV:-.venv}
 stamps=$venv/.stamps
+pip_version=26.3
 # MiB that a list takes once installed, with room for the downloads.
 declare -A room=([edge-router]=700 [cloud-cpu]=5000 [dev]=900)
 
@@ -39,6 +40,8 @@ make_venv() {
         fail "$python has no working venv module. On Debian: apt install $(basename "$python")-venv"
     }
     rm -f "${TMPDIR:-/tmp}/isthmus-venv.$$"
+    # The pip that comes with Python takes a download that broke off for one with a wrong hash, and cannot resume it.
+    run_pip pip 0 "pip==$pip_version"
 }
 
 check_room() {

@@ -65,6 +65,7 @@ LAUNCHES: Mapping[str, Launch] = {
     ),
     "onnx": Launch(
         program=_HERE / "onnx_process.py",
+        # In the environment from the start: the runtime's own switch comes too late and leaves part of it on.
         environment={"ORT_DISABLE_TELEMETRY": "1"},
         hand_over=_onnx_folder,
     ),

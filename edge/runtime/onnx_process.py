@@ -27,8 +27,6 @@ def main() -> None:
     _die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold prompts
     os.umask(0o077)
-    # Before anything of the runtime is loaded: its own switch comes too late and leaves part of it on.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # native code prints to standard output too; that channel is for answers
     sys.path.insert(0, str(_ROOT))  # the code that this file belongs to, whatever else is installed

@@ -62,22 +62,7 @@ def outlook(outline: Outline, device: DeviceProfile, wish: Wish, *, planned: Cap
     elif wish.draft is not None or wish.adapters:
         raise SettingsError("The engine of this package takes neither draft nor adapters.", param="draft")
     _check_draft(outline, wish.draft)
-    budget = Budget(
-        available_bytes=device.memory.available,
-        weights_bytes=outline.file_bytes,
-        reserve_bytes=request.reserve_bytes,
-        prompt_cache_bytes=request.prompt_cache_mib * MIB,
-        adapters_bytes=wish.adapters * adapter_bytes(geometry, wish.adapter_rank),
-    )
-    demand = Demand(
-        slots=request.slots,
-        kv_type=request.kv_type,
-        ubatch_tokens=ubatch_tokens(request),
-        minimum_context_tokens=request.minimum_context_tokens,
-        context_tokens=request.context_tokens,
-        maximum_context_tokens=request.maximum_context_tokens,
-        draft=None if wish.draft is None else Draft(wish.draft.geometry, wish.draft.file_bytes),
-    )
+    budget, demand = _budget(outline, device, wish), _demand(wish)
     plan = planned or plan_capacity(geometry, budget, demand)
     pages = Pages(
         page_bytes=device.memory.page,
@@ -97,6 +82,29 @@ def outlook(outline: Outline, device: DeviceProfile, wish: Wish, *, planned: Cap
         capacity=() if planned else capacity_table(geometry, budget, replace(demand, context_tokens=None)),
         loading=loading_table(outline.file_bytes, storage, token_s=outline.file_bytes / device.memory.bytes_per_s),
         loading_used=Loading.LOCK if request.lock_weights else Loading.MMAP,
+    )
+
+
+def _budget(outline: Outline, device: DeviceProfile, wish: Wish) -> Budget:
+    return Budget(
+        available_bytes=device.memory.available,
+        weights_bytes=outline.file_bytes,
+        reserve_bytes=wish.request.reserve_bytes,
+        prompt_cache_bytes=wish.request.prompt_cache_mib * MIB,
+        adapters_bytes=wish.adapters * adapter_bytes(outline.geometry, wish.adapter_rank),
+    )
+
+
+def _demand(wish: Wish) -> Demand:
+    request = wish.request
+    return Demand(
+        slots=request.slots,
+        kv_type=request.kv_type,
+        ubatch_tokens=ubatch_tokens(request),
+        minimum_context_tokens=request.minimum_context_tokens,
+        context_tokens=request.context_tokens,
+        maximum_context_tokens=request.maximum_context_tokens,
+        draft=None if wish.draft is None else Draft(wish.draft.geometry, wish.draft.file_bytes),
     )
 
 

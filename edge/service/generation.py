@@ -162,7 +162,7 @@ class Generation:
         facts = self._served.require()
         if facts.context_tokens < prepared.context_tokens:
             await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
-        if prepared.slots > facts.slots:
+        if prepared.choices > facts.slots:  # several prompts can share a slot, one after the other
             raise NotReady("The device has taken back slots that this request needs.")
 
     @contextlib.contextmanager

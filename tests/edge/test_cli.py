@@ -48,10 +48,8 @@ def test_list_show_verify_plan(isthmus: Callable[..., tuple[int, str, str]], ins
     assert json.loads(isthmus("verify", MODEL, "--json")[1]) == verified
     assert json.loads(isthmus("verify", "--json")[1]) == [verified]
     plan = json.loads(isthmus("plan", "--context", "1024", "--slots", "2", "--json")[1])
-    assert plan["kv_bytes"] == 2 * 1024 * 23_040
-    assert plan["total_bytes"] == sum(
-        plan[name] for name in ("weights_bytes", "kv_bytes", "overhead_bytes", "reserve_bytes")
-    )
+    assert plan["lines"]["kv_bytes"] == 2 * 1024 * 23_040
+    assert plan["total_bytes"] == sum(plan["lines"].values())
     assert "1024 tokens" in isthmus("plan", "--context", "1024")[1]
 
 
