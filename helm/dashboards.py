@@ -210,6 +210,8 @@ DASHBOARDS = (
                 {"{{reason}}": "sum by (reason) (increase(isthmus_edge_engine_restarts_total[$__rate_interval]))"},
             ),
             Panel("Heartbeats", "reqps", {"{{outcome}}": _rate("isthmus_edge_heartbeats_total", "outcome", "")}),
+            Panel("Memory available", "bytes", {"{{instance}}": "isthmus_edge_memory_available_bytes"}),
+            Panel("Memory given back", "short", {"{{instance}}": "isthmus_edge_memory_steps_down"}),
             Panel("Speculation", "short", {"{{instance}} {{mode}}": "isthmus_edge_speculation == 1"}),
         ),
     ),
