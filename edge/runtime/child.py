@@ -165,9 +165,12 @@ class EngineChild:
         self._signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(self._process.wait(), grace_s)
-        except TimeoutError:
+        except (TimeoutError, asyncio.CancelledError) as end:
+            # Also when nobody waits any longer: no process is left behind.
             self._signal(signal.SIGKILL)
             await self._process.wait()
+            if isinstance(end, asyncio.CancelledError):
+                raise
         finally:
             self._stderr.cancel()
             if self._process.stdin is not None:

@@ -153,3 +153,20 @@ async def test_a_stopped_engine_cannot_be_swapped_and_a_stop_ends_a_swap(
         await swapping
     assert engine.status.state is EngineState.STOPPED
     assert {child.pid for child in psutil.Process().children()} <= children
+
+
+async def test_a_stop_in_the_middle_of_an_ending_leaves_no_process(
+    make_engine: MakeEngine, smaller: StaticPlan, until: Until
+) -> None:
+    """The old process has been told to end and has not yet: a stop at that moment ends it for good."""
+    engine = make_engine()
+    await engine.start()
+    old = engine.status.pid
+    assert old is not None
+    process = psutil.Process(old)
+    process.suspend()  # it will not obey SIGTERM
+    await engine.swap(smaller)
+    await until(lambda: engine.status.pid != old)
+    await asyncio.wait_for(engine.stop(), 20)
+    assert not psutil.pid_exists(old)
+    assert engine.status.state is EngineState.STOPPED
