@@ -2,6 +2,7 @@
 
 Ray Serve LLM asks vLLM for a worker process of its own on CPU. Scheduler and worker then wait for each other in busy
 loops on shared memory: of two cores, one is spent on waiting, beside half a gigabyte and the second load of vLLM.
+vLLM asks for the worker in order to bind its OpenMP threads; here they are not bound and their number is inherited.
 Internal to Ray and vLLM, like all of `cloud.rayllm`, but loads vLLM, which only replicas may.
 """
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -163,18 +162,3 @@ def leave(connection: http.client.HTTPConnection) -> None:
     if connection.sock is not None:
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
     connection.close()
-
-
-def pids(processes: list[psutil.Process], name: str) -> list[int]:
-    """Ids of those whose command line starts with `name`."""
-    found = []
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            if "".join(process.cmdline()[:1]).startswith(name):
-                found.append(process.pid)
-    return found
-
-
-def kill(pid: int) -> None:
-    """SIGKILL."""
-    os.kill(pid, 9)

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
+import psutil
 import pytest
 
-from tests.cloud.cluster.conftest import START_LIMIT_S, Cluster, chat, endless, eventually, kill, pids
+from edge.packages.catalogue import DEFAULT_MODEL
+from tests.cloud.cluster.conftest import START_LIMIT_S, Cluster, chat, endless, eventually
 
 pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
-ENGINE = "VLLM::EngineCore"
-
-
 def test_a_dead_engine_takes_its_replica_along_and_is_replaced(quiet: Cluster) -> None:
     """A replica that outlived its engine would fail fast and so draw traffic; here it leaves with it."""
-    connection = quiet.connect()
-    connection.request(
-        "POST", "/v1/chat/completions", json.dumps(endless(stream=True)).encode(), {"Content-Type": "application/json"}
-    )
-    response = connection.getresponse()
-    assert response.read(10)
-    (engine,) = pids(quiet.processes(), ENGINE)
-    kill(engine)
-    rest = response.read()
+    with contextlib.closing(quiet.connect()) as connection:
+        body = json.dumps(endless(stream=True)).encode()
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.read(10)
+        engine = _engine(quiet)
+        engine.kill()
+        rest = response.read()
     assert b"[DONE]" not in rest  # an end that the engine did not reach is not invented
     assert rest.count(b'data: {"error"') == 1
-    connection.close()
     eventually(lambda: quiet.capacity()["state"] == "starting", pause_s=0.02)
     eventually(lambda: quiet.capacity()["state"] == "ready", START_LIMIT_S)
     assert "Paris" in quiet.ask("POST", "/v1/chat/completions", chat(max_tokens=16)).body.decode()
-    assert engine not in pids(quiet.processes(), ENGINE)
+    assert _engine(quiet).pid != engine.pid
+
+
+def _engine(cluster: Cluster) -> psutil.Process:
+    """The engine below the replica of the default model."""
+    return next(
+        child
+        for process in cluster.processes()
+        if process.cmdline()[0].startswith(f"ray::ServeReplica:isthmus:model:{DEFAULT_MODEL}")
+        for child in process.children()
+        if child.cmdline()[0].startswith("VLLM::EngineCore")
+    )
