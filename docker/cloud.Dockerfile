@@ -1,12 +1,13 @@
 # Every pod of the Ray cluster: vLLM under Ray Serve, for CPU or GPU. Build from the top of the repository:
 #   docker build -f docker/cloud.Dockerfile --build-arg ACCELERATOR=cpu -t isthmus-cloud:0.1.0-cpu .
 #   docker build -f docker/cloud.Dockerfile --build-arg ACCELERATOR=gpu -t isthmus-cloud:0.1.0-gpu .
-# Give PYTHON_IMAGE by digest for a build that can be repeated. The GPU build brings CUDA in its wheels; the driver
+# Give PYTHON_DIGEST=sha256:… for a build that can be repeated. The GPU build brings CUDA in its wheels; the driver
 # comes from the node.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG PYTHON_DIGEST=
 ARG ACCELERATOR=cpu
 
-FROM ${PYTHON_IMAGE} AS build
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 WORKDIR /src
 COPY requirements requirements
@@ -35,7 +36,9 @@ RUN mkdir -p /install/share/isthmus \
  && pip inspect --path "$(echo /install/lib/python3.*/site-packages)" \
     > /install/share/isthmus/packages.json
 
-FROM ${PYTHON_IMAGE}
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}
+ARG PYTHON_IMAGE
+ARG PYTHON_DIGEST
 ARG ACCELERATOR
 ARG VERSION=0.1.0
 ARG REVISION=unknown
@@ -43,7 +46,9 @@ LABEL org.opencontainers.image.title="isthmus-cloud" \
       org.opencontainers.image.version="${VERSION}-${ACCELERATOR}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      isthmus.dev/packages="/usr/local/share/isthmus/packages.json"
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
+      org.opencontainers.image.base.digest="${PYTHON_DIGEST}" \
+      isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"
 # wget: KubeRay's readiness probe of workers runs it. g++: sampling kernels are compiled at their first use.
 # The distribution of the base image pins these: its security fixes should come in.
 # hadolint ignore=DL3008

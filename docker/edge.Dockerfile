@@ -1,9 +1,10 @@
 # The edge agent with its llama.cpp engine, for devices that run containers. Build from the top of the repository:
 #   docker build -f docker/edge.Dockerfile -t isthmus-edge:0.1.0 .
-# Models are kept in the volume at /var/lib/isthmus. Give PYTHON_IMAGE by digest for a build that can be repeated.
+# Models are kept in the volume at /var/lib/isthmus. Give PYTHON_DIGEST=sha256:… for a build that can be repeated.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG PYTHON_DIGEST=
 
-FROM ${PYTHON_IMAGE} AS build
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 WORKDIR /src
 COPY requirements/edge-router.txt requirements/
@@ -19,14 +20,18 @@ RUN pip install --ignore-installed --prefix=/install --constraint requirements/e
  && pip inspect --path "$(echo /install/lib/python3.*/site-packages)" \
     > /install/share/isthmus/packages.json
 
-FROM ${PYTHON_IMAGE}
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}
+ARG PYTHON_IMAGE
+ARG PYTHON_DIGEST
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="isthmus-edge" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      isthmus.dev/packages="/usr/local/share/isthmus/packages.json"
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
+      org.opencontainers.image.base.digest="${PYTHON_DIGEST}" \
+      isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"
 # OpenMP, which the engine's threads use.
 # The distribution of the base image pins these: its security fixes should come in.
 # hadolint ignore=DL3008

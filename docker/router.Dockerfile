@@ -1,9 +1,10 @@
 # The policy router. Build from the top of the repository:
 #   docker build -f docker/router.Dockerfile -t isthmus-router:0.1.0 .
-# Give PYTHON_IMAGE by digest for a build that can be repeated.
+# Give PYTHON_DIGEST=sha256:… for a build that can be repeated.
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG PYTHON_DIGEST=
 
-FROM ${PYTHON_IMAGE} AS build
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1
 WORKDIR /src
 COPY requirements/edge-router.txt requirements/
@@ -19,14 +20,18 @@ RUN pip install --ignore-installed --prefix=/install --constraint requirements/e
  && pip inspect --path "$(echo /install/lib/python3.*/site-packages)" \
     > /install/share/isthmus/packages.json
 
-FROM ${PYTHON_IMAGE}
+FROM ${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}
+ARG PYTHON_IMAGE
+ARG PYTHON_DIGEST
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="isthmus-router" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      isthmus.dev/packages="/usr/local/share/isthmus/packages.json"
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
+      org.opencontainers.image.base.digest="${PYTHON_DIGEST}" \
+      isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"
 COPY --from=build /install /usr/local
 RUN groupadd --gid 10001 isthmus \
  && useradd --uid 10001 --gid 10001 --home-dir /var/lib/isthmus --create-home --shell /usr/sbin/nologin isthmus

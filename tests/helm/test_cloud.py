@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +14,7 @@ from typer.testing import CliRunner
 from cloud.cli import app
 from cloud.settings import AppArgs, CloudSettings, OpsArgs
 from shared.settings import load
+from tests.helm.build_app import Building
 from tests.helm.manifests import CI_VALUES, Helm, Manifest, Rendered, default_values, merged, read
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -91,29 +87,11 @@ def test_the_applications_accept_their_arguments(rendered: Rendered) -> None:
 
 @pytest.mark.cloud
 @pytest.mark.timeout(600)
-def test_rays_builder_accepts_the_rendered_applications(of_ci: Callable[[str], Rendered], tmp_path: Path) -> None:
-    """`cloud.app:build` and `cloud.capacity:build` are called with what the RayService says."""
-    pytest.importorskip("ray", reason="the cloud tier is not installed")
-    applications = of_ci("small-cpu").serve_config()["applications"] + of_ci("own-redis").serve_config()["applications"]
-    (tmp_path / "applications.json").write_text(json.dumps(applications), "utf-8")
-    script = Path(__file__).with_name("build_app.py")
-    private = {
-        "HOME": str(tmp_path),
-        "RAY_AUTH_MODE": "disabled",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "HF_HUB_OFFLINE": "1",
-    }
-    with tempfile.TemporaryDirectory(prefix="ray-") as folder:  # Ray's socket paths must be short
-        done = subprocess.run(
-            [sys.executable, str(script), str(tmp_path / "applications.json")],
-            env={**os.environ, **private, "RAY_TMPDIR": folder, "PYTHONPATH": os.pathsep.join(sys.path)},
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=500,
-        )
-    assert done.returncode == 0, done.stderr[-2000:]
-    built = [line for line in done.stdout.splitlines() if line.startswith("isthmus")]
+def test_rays_builder_accepts_the_rendered_applications(building: Building) -> None:
+    """`cloud.app:build` and `cloud.capacity:build` are called with what two RayServices say."""
+    code, said, log = building.outcome()
+    assert code == 0, log[-2000:]
+    built = [line for line in said.splitlines() if line.startswith("isthmus")]
     assert built == ["isthmus-ops Application", "isthmus Application"] * 2
 
 

@@ -46,10 +46,12 @@ def test_bases_are_arguments_with_a_fixed_default(path: Path) -> None:
     defaults = dict(argument.split("=", 1) for argument in _arguments(path, "ARG") if "=" in argument)
     base = defaults["PYTHON_IMAGE"]
     assert re.fullmatch(r"[a-z]+:\d+\.\d+\.\d+-[a-z-]+", base), "name and full version, no host"
+    assert defaults["PYTHON_DIGEST"] == "", "a placeholder: who builds says which bytes"
+    pinned = "${PYTHON_IMAGE}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
     stages: set[str] = set()
     for source in _arguments(path, "FROM"):
         image, *named = source.split()
-        assert image == "${PYTHON_IMAGE}" or image in stages or image == "packages-${ACCELERATOR}", source
+        assert image == pinned or image in stages or image == "packages-${ACCELERATOR}", source
         stages |= {named[1]} if named else set()
     assert "latest" not in path.read_text("utf-8")
 
@@ -63,7 +65,8 @@ def test_the_last_stage_is_small_and_runs_without_root(path: Path) -> None:
     assert copies and all(copy.startswith("--from=") for copy in copies), "no source tree in the image"
     assert not any("pip install" in arguments for _, arguments in last)
     (labels,) = (arguments for name, arguments in last if name == "LABEL")
-    assert "isthmus.dev/packages=" in labels, "where the list of packages lies"
+    assert 'isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"' in labels, "where the list of packages lies"
+    assert 'org.opencontainers.image.base.digest="${PYTHON_DIGEST}"' in labels
 
 
 @by_name

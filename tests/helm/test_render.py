@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ def test_lint_is_strict_and_clean(helm: Helm, values: Path) -> None:
 
 @by_name
 def test_both_helms_render_the_same_for_every_kubernetes(helm3: Helm, helm4: Helm, values: Path) -> None:
-    renderings = [helm.template(values, kube_version=version) for version in KUBE_VERSIONS for helm in (helm3, helm4)]
+    cases = [(helm, version) for version in KUBE_VERSIONS for helm in (helm3, helm4)]
+    with ThreadPoolExecutor(2) as pool:
+        renderings = list(pool.map(lambda case: case[0].template(values, kube_version=case[1]), cases))
     first = _sorted(renderings[0])
     assert len(first) > 4
     for other in renderings[1:]:
