@@ -51,7 +51,7 @@ class Server:
             if self.finish.is_set():
                 await response.write(DONE)
             else:
-                await break_stream(request, response, error_event(SettingsError("the time to drain is over")))
+                await break_stream(response, error_event(SettingsError("the time to drain is over")))
             return response
 
 
