@@ -15,8 +15,9 @@ from aiohttp import web
 from shared import logs
 from shared.errors import SettingsError
 from shared.http import errors
+from shared.http.binding import bind
 from shared.http.events import break_stream, open_stream
-from shared.http.lifecycle import Lifecycle, bind, serve
+from shared.http.lifecycle import Lifecycle, serve
 from shared.openai.envelope import error_event
 from shared.openai.sse import DONE
 
