@@ -93,7 +93,11 @@ def plan_request(settings: EdgeSettings) -> PlanRequest:
         context_tokens=settings.context_tokens,
         minimum_context_tokens=settings.memory.minimum_context_tokens,
         kv_type=KvType(settings.memory.kv_type),
-        threads=settings.threads,
+        threads=settings.engine.threads,
+        threads_batch=settings.engine.threads_prefill,
+        batch_tokens=settings.engine.batch_tokens,
+        deterministic=settings.engine.deterministic,
+        sleep_after_s=settings.engine.sleep_after_s,
         reserve_bytes=settings.memory.reserve,
         lock_weights=settings.memory.lock,
     )
