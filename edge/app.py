@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,8 @@ from typing import Any
 import uvloop
 
 from edge.custody import package_to_serve
-from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
 from edge.memory.kv import KvType
-from edge.memory.pressure import PressureRules
 from edge.packages.lease import lease
 from edge.runtime.kinds import plan_package
 from edge.runtime.plan import PlanRequest, StaticPlan
@@ -29,13 +27,10 @@ from edge.service.engine_client import EngineClient
 from edge.service.gauges import Gauges
 from edge.service.generation import Generation, GenerationLimits
 from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
-from edge.service.memory_watch import MemoryWatch
 from edge.service.rates import Rates
 from edge.service.served import Served
-from edge.service.thermal import sensors
-from edge.service.thermal.ladder import Thresholds
-from edge.service.thermal.watch import Rules, ThermalWatch
-from edge.settings import EdgeSettings, MemorySettings, ThermalSettings
+from edge.settings import EdgeSettings
+from edge.watches import memory_watch, speculation_watch, thermal_watch
 from shared import logs
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError, TrustError
@@ -119,12 +114,16 @@ class Agent:
         self.rates = Rates()
         self.client = EngineClient(engine)
         self.served = Served(engine, self.client)
-        self.thermal = _thermal_watch(settings.thermal, clock, self._on_level)
+        self.thermal = thermal_watch(settings.thermal, clock, self._on_level)
         self.admission = Admission(
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
-        self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
+        self.memory = memory_watch(settings.memory, engine, clock, self._on_memory)
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
+        self.speculation = speculation_watch(
+            settings.speculation, engine, self.thermal, self.memory, clock, self._on_speculation
+        )
+        self._gauges.speculation(self.speculation.mode, self.speculation.reason)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         self._identity = Identity(
             backend_id=settings.fleet_id(),
@@ -201,6 +200,7 @@ class Agent:
                 "restarts": engine.restarts,
                 "cause": engine.reason,
             },
+            "speculation": {"mode": self.speculation.mode, "reason": self.speculation.reason},
             "memory": {
                 "available_bytes": self.memory.available_bytes,
                 "steps_down": self.memory.rung,
@@ -215,6 +215,8 @@ class Agent:
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
+        if self._settings.speculation.mode == "auto":
+            loops.append(self.speculation.run())
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
 
     async def _announce_drain(self) -> None:
@@ -280,6 +282,10 @@ class Agent:
             router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
         )
 
+    def _on_speculation(self) -> None:
+        self._gauges.speculation(self.speculation.mode, self.speculation.reason)
+        self._changed()
+
     def _generation(self, metrics: EdgeMetrics) -> Generation:
         settings = self._settings
         limits = GenerationLimits(
@@ -300,39 +306,8 @@ class Agent:
             metrics=metrics,
             clock=self._clock,
             measures=lambda: self.thermal.measures,
+            observe=self.speculation.record,
         )
-
-
-def _thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[[], None]) -> ThermalWatch:
-    rules = Rules(
-        thresholds=Thresholds(
-            warm_c=settings.warm_c,
-            hot_c=settings.hot_c,
-            critical_c=settings.critical_c,
-            hysteresis_c=settings.hysteresis_c,
-            dwell_ms=round(settings.dwell_s * 1000),
-            lost_hold_ms=round(settings.lost_hold_s * 1000),
-        ),
-        hot_output_cap_tokens=settings.hot_output_cap_tokens,
-        battery_low_percent=settings.battery_low_percent,
-        battery_critical_percent=settings.battery_critical_percent,
-        interval_s=settings.interval_s,
-    )
-    return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
-
-
-def _memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:
-    rules = PressureRules(
-        low_bytes=settings.low,
-        critical_bytes=settings.critical,
-        hysteresis_bytes=settings.hysteresis,
-        some_stall_percent=settings.stall_percent,
-        full_stall_percent=settings.stall_percent,
-        settle_ms=round(settings.settle_s * 1000),
-        dwell_ms=round(settings.dwell_s * 1000),
-    )
-    read = partial(read_pressure, settings.root)
-    return MemoryWatch(read, engine, rules, clock=clock, interval_s=settings.interval_s, on_change=on_change)
 
 
 def _unvouched(problem: TrustError) -> None:

@@ -146,6 +146,27 @@ class EngineSettings(_Part):
     )
 
 
+class SpeculationSettings(_Part):
+    """Whether the engine proposes several tokens at a time, and when that counts as faster."""
+
+    mode: Literal["auto", "off"] = Field(
+        default="auto", description="auto: on only while measured to be faster on this device; off: never."
+    )
+    margin_ratio: float = Field(default=0.05, ge=0, le=1, description="Gain below which plain decoding is kept.")
+    dwell_s: float = Field(default=30.0, ge=1, description="Shortest time between two changes.")
+    retry_s: float = Field(default=900.0, ge=1, description="Wait before a kind that lost is tried again; it doubles.")
+    shared_memory: bool = Field(
+        default=False,
+        description="Allow the kind that replays earlier answers: fast, but it lets one client learn of another's.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.retry_s < self.dwell_s:
+            raise ValueError("retry_s must not be shorter than dwell_s")
+        return self
+
+
 class RouterSettings(_Part):
     """The router that this agent reports to."""
 
@@ -175,6 +196,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
     sources: SourceSettings = Field(default=SourceSettings(), description="Where packages may come from.")
     engine: EngineSettings = Field(default=EngineSettings(), description="Threads, batches and rest of the engine.")
+    speculation: SpeculationSettings = Field(default=SpeculationSettings(), description="Several tokens at a time.")
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")

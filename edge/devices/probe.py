@@ -11,12 +11,14 @@ from pathlib import Path
 
 import psutil
 
+from edge.devices.caches import Cache, read_caches
 from edge.devices.power import Power, read_power
 
 # Instruction sets that change how fast the engine's kernels run, by their names in /proc/cpuinfo.
 _FEATURES = frozenset(
     {"sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "neon", "asimd",
-     "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2"}
+     "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2", "sme", "sme2", "avx512_bf16", "avx512_fp16", "amx_tile",
+     "amx_bf16", "avx10_1", "avx512vl", "avx512bw", "avx512dq"}
 )  # fmt: skip
 _ENGINE_LIBRARY = "libgomp.so.1"
 
@@ -35,6 +37,8 @@ class DeviceFacts:
     power: Power
     lockable_bytes: int | None = None
     """Memory that a process may lock (RLIMIT_MEMLOCK); None without a limit."""
+    caches: tuple[Cache, ...] = ()
+    """Data caches of the first core, from the core outwards; empty where the system does not say."""
     missing_libraries: tuple[str, ...] = field(default=())
     """System libraries that the engine loads and that are not installed."""
 
@@ -54,6 +58,7 @@ def probe(root: Path = Path("/")) -> DeviceFacts:
         memory_available_bytes=available,
         power=read_power(root / "sys"),
         lockable_bytes=_lockable_bytes(),
+        caches=read_caches(root / "sys"),
         missing_libraries=() if _loads(_ENGINE_LIBRARY) else (_ENGINE_LIBRARY,),
     )
 

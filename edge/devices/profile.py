@@ -1,21 +1,25 @@
-"""Describes a device for planning: this one as it is found, or another from a YAML file."""
+"""Describes a device for planning: this one as it is found and measured, or another from a YAML file."""
 
 from __future__ import annotations
 
 import resource
 from pathlib import Path
-from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
+from edge.devices.benchmark import Benchmark
+from edge.devices.delegation import PerOperator
+from edge.devices.power import PowerSource
 from edge.devices.probe import DeviceFacts
+from edge.devices.unit import Bytes, UnitKind, UnitProfile
 from shared.errors import SettingsError
 
 _STORAGE_BYTES_PER_S = 500_000_000
 _REQUEST_S = 0.0001
 _MEMORY_BYTES_PER_S = 10_000_000_000
-Bytes = Annotated[ByteSize, Field(ge=1, le=1 << 50)]
+_SHIPPED = Path(__file__).with_name("profiles")
+_UNITS_LIMIT = 16
 
 
 class _Part(BaseModel):
@@ -39,11 +43,27 @@ class StorageProfile(_Part):
 
 
 class DeviceProfile(_Part):
-    """A device as plans see it."""
+    """A device as plans see it. The first unit takes whatever the others refuse."""
 
     name: str = Field(min_length=1, max_length=128, description="What people call it.")
     memory: MemoryProfile = Field(description="Its memory.")
     storage: StorageProfile = Field(default=StorageProfile(), description="Its storage.")
+    power: PowerSource | None = Field(default=None, description="What feeds it: mains or battery.")
+    units: tuple[UnitProfile, ...] = Field(
+        default=(), max_length=_UNITS_LIMIT, description="What computes; the processor first."
+    )
+    sources: dict[str, str] = Field(
+        default={}, description="Where each figure is from, by its path, such as units.cpu.flops_per_s."
+    )
+
+    @field_validator("units")
+    @classmethod
+    def _usable(cls, units: tuple[UnitProfile, ...]) -> tuple[UnitProfile, ...]:
+        if len({unit.name for unit in units}) != len(units):
+            raise ValueError("two units have the same name")
+        if units and (units[0].kind is not UnitKind.CPU or units[0].delegation != PerOperator()):
+            raise ValueError("the first unit must be a processor that takes every operator")
+        return units
 
 
 def profile_of(device: DeviceFacts) -> DeviceProfile:
@@ -52,6 +72,44 @@ def profile_of(device: DeviceFacts) -> DeviceProfile:
         available=ByteSize(max(1, device.memory_available_bytes)), page=ByteSize(resource.getpagesize())
     )
     return DeviceProfile(name=device.cpu_model[:128], memory=memory)
+
+
+def measured(device: DeviceFacts, benchmark: Benchmark, threads: int) -> DeviceProfile:
+    """This device with its processor as the micro-benchmark found it on `threads` threads."""
+    rates, profile = benchmark.at(threads), profile_of(device)
+    processor = UnitProfile(
+        name="cpu",
+        kind=UnitKind.CPU,
+        description=device.cpu_model[:256],
+        cores=device.cores_usable,
+        features=tuple(sorted(device.cpu_features)),
+        flops_per_s=rates.flops_per_s,
+        bytes_per_s=rates.bytes_per_s,
+    )
+    return profile.model_copy(
+        update={
+            "memory": profile.memory.model_copy(update={"bytes_per_s": rates.bytes_per_s}),
+            "power": device.power.source,
+            "units": (processor,),
+            "sources": dict.fromkeys(("units.cpu.flops_per_s", "units.cpu.bytes_per_s"), "measured here"),
+        }
+    )
+
+
+def shipped_profiles() -> tuple[str, ...]:
+    """Names of the profiles that come with the product."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.yaml")))
+
+
+def find_profile(name: str) -> DeviceProfile:
+    """The shipped profile `name`, or that in the file `name`; raises as `read_profile`."""
+    if name in shipped_profiles():
+        return read_profile(_SHIPPED / f"{name}.yaml")
+    path = Path(name)
+    if not path.exists() and "/" not in name and not path.suffix:
+        known = ", ".join(shipped_profiles())
+        raise SettingsError(f"There is no profile {name[:64]!r}; shipped are {known}.", param="profile")
+    return read_profile(path)
 
 
 def read_profile(path: Path) -> DeviceProfile:

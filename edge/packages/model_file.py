@@ -60,7 +60,7 @@ def inspect(fd: int) -> ModelFacts:
         vocabulary_tokens=tokenizer.tokens,
     )
     _require_agreement(header, geometry)
-    tensor_bytes = _tensor_bytes(header)
+    tensor_bytes = tensor_bytes_of(header)
     return ModelFacts(
         architecture=architecture,
         quantisation=_quantisation(header),
@@ -205,7 +205,8 @@ def _quantisation(header: GgufHeader) -> str:
     return max(sizes, key=lambda name: sizes[name])
 
 
-def _tensor_bytes(header: GgufHeader) -> dict[str, dict[str, int]]:
+def tensor_bytes_of(header: GgufHeader) -> dict[str, dict[str, int]]:
+    """Bytes of the described tensors by role and type, as `ModelFacts.tensor_bytes` has them."""
     sizes: dict[str, dict[str, int]] = {}
     for tensor in header.tensors:
         role = next((role for pattern, role in _ROLES if pattern.match(tensor.name)), "other")

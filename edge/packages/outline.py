@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from edge.memory.parameters import ParameterCounts, counted, derived
 from edge.packages.ggml_types import FILE_TYPES
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.manifest import WHOLE_FOLDER
-from edge.packages.model_file import SUPPORTED_ARCHITECTURES
+from edge.packages.model_file import SUPPORTED_ARCHITECTURES, tensor_bytes_of
 from edge.packages.package import Package, opened
 from shared.errors import NotABaseModel, NotFound
 
@@ -34,6 +35,8 @@ class Outline:
     file_bytes: int
     data_offset_bytes: int
     alignment_bytes: int
+    tensor_bytes: Mapping[str, Mapping[str, int]]
+    """Bytes of weights by role and type, as `ModelFacts.tensor_bytes` has them."""
     findings: tuple[str, ...]
     """What was assumed or counted as an upper bound, and what keeps the engine from running the model."""
 
@@ -78,6 +81,7 @@ def outline_of(fd: int, name: str) -> Outline:
     )
     known = geometry.architecture in SUPPORTED_ARCHITECTURES
     parameters, file_bytes, findings = _weights(header, geometry)
+    tensor_bytes = tensor_bytes_of(header) if header.tensors else _derived_bytes(geometry, _quantisation(header))
     return Outline(
         name=name,
         architecture=geometry.architecture,
@@ -87,6 +91,7 @@ def outline_of(fd: int, name: str) -> Outline:
         file_bytes=file_bytes,
         data_offset_bytes=header.data_offset,
         alignment_bytes=header.alignment_bytes,
+        tensor_bytes=tensor_bytes,
         findings=(
             *(() if known else ("unknown_architecture_in_full",)),
             *geometry.findings,
@@ -106,6 +111,20 @@ def _weights(header: GgufHeader, geometry: ModelGeometry) -> tuple[ParameterCoun
     # Whether the embedding serves as the head too is said by the tensors alone: both are counted.
     elements_at_most = parameters.total + parameters.embedding
     return parameters, header.data_offset + math.ceil(elements_at_most * bits / 8), ("weights_estimated",)
+
+
+def _derived_bytes(geometry: ModelGeometry, quantisation: str) -> dict[str, dict[str, int]]:
+    """Bytes by role from the dimensions of a gated decoder, for a header without tensors; upwards, as `_weights`."""
+    kind, bits = (quantisation if quantisation in _EXACT_BITS else "F16"), _EXACT_BITS.get(quantisation, _ASSUMED_BITS)
+    width, layers, lengths = geometry.embedding_length, geometry.layers, geometry.key_length + geometry.value_length
+    queries, attended = geometry.heads * geometry.key_length, geometry.heads * geometry.value_length
+    elements = {
+        "embedding": geometry.vocabulary_tokens * width,
+        "qkv": width * (layers * queries + sum(geometry.kv_heads_by_layer) * lengths),
+        "attention_output": layers * attended * width,
+        "feed_forward": layers * 3 * width * geometry.feed_forward_length,
+    }
+    return {role: {kind: math.ceil(count * bits / 8)} for role, count in elements.items()}
 
 
 def _quantisation(header: GgufHeader) -> str:
@@ -130,5 +149,6 @@ def _of_manifest(package: Package) -> Outline:
         file_bytes=package.manifest.size_bytes,
         data_offset_bytes=0,
         alignment_bytes=1,
+        tensor_bytes=model.tensor_bytes,
         findings=(*model.geometry.findings, "parameters_derived"),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edge.memory.kv import KvType, aligned_tokens
+from edge.scheduling.speculation import SpeculationMode
 from shared.errors import SettingsError
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
@@ -28,6 +29,8 @@ _RANGES: dict[str, tuple[int, int]] = {
 }
 
 _NEVER = -1
+LEAST_SPECULATIVE_BATCH_TOKENS = 65
+"""A draft of 64 tokens and the one before it: the engine aborts when they do not fit a batch."""
 _OWN_RANGES = tuple(name for name in _RANGES if name != "prefill_tokens")
 
 
@@ -77,6 +80,7 @@ class EngineOptions:
     """Keep the weights in memory whatever else wants it; the process must be allowed to lock that much."""
     sleep_after_s: int = 0
     """Without a request for this long the engine gives its memory back, and loads again for the next; 0: never."""
+    speculation: SpeculationMode = SpeculationMode.OFF
 
     def __post_init__(self) -> None:
         for name in _OWN_RANGES:
@@ -85,6 +89,10 @@ class EngineOptions:
             raise SettingsError("Engine option ubatch_tokens must not exceed batch_tokens.", param="ubatch_tokens")
         if self.kv_type is not KvType.F16 and not self.flash_attention:
             raise SettingsError("A quantised KV cache needs flash attention.", param="kv_type")
+        if self.speculation is not SpeculationMode.OFF and self.batch_tokens < LEAST_SPECULATIVE_BATCH_TOKENS:
+            raise SettingsError(
+                f"Speculation needs batch_tokens of at least {LEAST_SPECULATIVE_BATCH_TOKENS}.", param="batch_tokens"
+            )
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
 
@@ -104,4 +112,5 @@ class EngineOptions:
             "sse_ping_interval": self.ping_interval_s,
             "lock_weights": self.lock_weights,
             "sleep_idle_seconds": self.sleep_after_s or _NEVER,
+            "speculation": self.speculation.value,
         }

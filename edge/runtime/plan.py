@@ -13,7 +13,8 @@ from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import KvType, row_fits
 from edge.memory.pressure import Step, shapes
 from edge.packages.package import Package
-from edge.runtime.options import EngineOptions, ProcessOptions, check_range
+from edge.runtime.options import LEAST_SPECULATIVE_BATCH_TOKENS, EngineOptions, ProcessOptions, check_range
+from edge.scheduling.speculation import SpeculationMode
 from shared.errors import SettingsError
 
 DETERMINISTIC_UBATCH_TOKENS = 63
@@ -60,6 +61,9 @@ class StaticPlan:
     shape: Callable[[int, int], StaticPlan] = field(repr=False, compare=False)
     """The same package and choices with other slots and another context per slot, whatever memory there is."""
     features: frozenset[str] = _FEATURES
+    speculation: SpeculationMode = SpeculationMode.OFF
+    speculating: Callable[[SpeculationMode], StaticPlan] | None = field(default=None, repr=False, compare=False)
+    """The same with another way of speculating; None where the engine knows none."""
 
     @property
     def model_path(self) -> Path:
@@ -110,7 +114,16 @@ def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, 
         options=options,
         capacity=plan_of(geometry, budget, demand, context_tokens),
         shape=partial(_shaped, package, budget, basis),
+        speculation=options.speculation,
+        speculating=partial(_speculating, package, budget, options)
+        if options.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
+        else None,
     )
+
+
+def _speculating(package: Package, budget: Budget, basis: EngineOptions, mode: SpeculationMode) -> StaticPlan:
+    options = replace(basis, speculation=mode)
+    return _shaped(package, budget, options, options.slots, options.context_tokens)
 
 
 def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:

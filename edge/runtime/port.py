@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from edge.memory.pressure import Step
+from edge.scheduling.speculation import SpeculationMode
 
 
 class EngineState(StrEnum):
@@ -36,7 +37,7 @@ class EngineFacts:
     context_tokens: int
     vocabulary_tokens: int
     features: frozenset[str]
-    speculation: str = "off"
+    speculation: SpeculationMode = SpeculationMode.OFF
     tokenizer: str | None = None
     """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
 
@@ -97,6 +98,13 @@ class Engine(Protocol):
 
     async def take_step(self, step: Step, *, overlap: bool) -> None:
         """Serve with the slots and the context of `step` from now on; raises as `SupervisedEngine.swap`."""
+
+    @property
+    def speculates(self) -> bool:
+        """Whether this engine knows ways of speculating."""
+
+    async def speculate(self, mode: SpeculationMode) -> None:
+        """Decode in this way from now on, in whatever step is in force; raises as `SupervisedEngine.swap`."""
 
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""

@@ -75,6 +75,9 @@ def _serve(order: dict[str, Any]) -> object:
     params.load_mode = (
         load_mode.LLAMA_LOAD_MODE_MMAP_MLOCK if options["lock_weights"] else load_mode.LLAMA_LOAD_MODE_MMAP
     )
+    if options["speculation"] != "off":
+        kind = f"COMMON_SPECULATIVE_TYPE_{options['speculation'].upper()}"
+        params.speculative.types = [getattr(engine.common_speculative_type, kind)]
     params.fit_params = False  # a dry-run load; the plan has decided already
     params.check_tensors = True  # else weights that are no numbers load and answer nonsense
     params.endpoint_metrics = True

@@ -26,6 +26,7 @@ from edge.runtime.liveness import Doubt, LivenessRules, until_hung
 from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
+from edge.scheduling.speculation import SpeculationMode
 from shared import logs
 from shared.clock import Clock
 from shared.errors import NotReady, SettingsError, TrustError
@@ -152,7 +153,21 @@ class SupervisedEngine:
 
     async def take_step(self, step: Step, *, overlap: bool) -> None:
         """Serve with the slots and the context of `step` from now on; raises as `swap`."""
-        await self.swap(self._full.shape(step.slots, step.context_tokens), overlap=overlap)
+        plan = self._full.shape(step.slots, step.context_tokens)
+        mode = self._plan.speculation
+        await self.swap(plan if plan.speculating is None else plan.speculating(mode), overlap=overlap)
+
+    @property
+    def speculates(self) -> bool:
+        """See the port."""
+        return self._plan.speculating is not None
+
+    async def speculate(self, mode: SpeculationMode) -> None:
+        """See the port; raises as `swap`."""
+        if self._plan.speculating is None:
+            raise NotReady("This engine does not speculate.")
+        if mode is not self._plan.speculation:
+            await self.swap(self._plan.speculating(mode))
 
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
@@ -335,6 +350,7 @@ class SupervisedEngine:
             context_tokens=plan.options.context_tokens,
             vocabulary_tokens=plan.geometry.vocabulary_tokens,
             features=plan.features,
+            speculation=plan.speculation,
             tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
         )
 

@@ -1,15 +1,23 @@
-"""Predicts how long operators take on a unit: each is bound by arithmetic or by memory, whichever is slower.
+"""Predicts how long an operator takes on a unit: it is bound by arithmetic or by memory, whichever is slower.
 
-Source: Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009.
+Source: Williams, Waterman and Patterson, "Roofline: An Insightful Visual Performance Model", CACM 52(4), 2009. Each
+class of operator has a roof of its own below the unit's peaks, as far as calibration has measured it: an engine's
+attention over a long cache reaches a small part of what its matrix products do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from edge.devices.delegation import OperatorKind
+from edge.devices.unit import Efficiency, UnitProfile
 from edge.scheduling.graph import Operator
+
+_NOT_MEASURED = Efficiency()
+PRODUCTS = frozenset(
+    {OperatorKind.QKV, OperatorKind.ATTENTION_OUTPUT, OperatorKind.FEED_FORWARD, OperatorKind.HEAD}
+)  # fmt: skip
 
 
 class Bound(StrEnum):
@@ -20,51 +28,25 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
-    """What a unit reaches at best, measured or from its profile."""
+class Cost:
+    """Predicted time of one operator on one unit, and what bounds it."""
 
-    flops_per_s: float
-    bytes_per_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorTime:
-    """Predicted time of one operator and what bounds it."""
-
-    operator: Operator
     seconds: float
     bound: Bound
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """Times of all operators of one pass."""
-
-    times: tuple[OperatorTime, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Time of the pass: operators of one unit run one after another."""
-        return sum(time.seconds for time in self.times)
-
-    @property
-    def bound(self) -> Bound:
-        """What bounds the greater part of the time."""
-        memory = sum(time.seconds for time in self.times if time.bound is Bound.MEMORY)
-        return Bound.MEMORY if 2 * memory >= self.seconds else Bound.COMPUTE
+def cost(operator: Operator, unit: UnitProfile, pass_tokens: int) -> Cost:
+    """max(FLOPs / attainable FLOP/s, bytes / attainable bandwidth) of one pass of `pass_tokens`."""
+    flops_per_s, bytes_per_s = _roofs(operator.kind, unit, pass_tokens)
+    compute_s, memory_s = operator.flops / flops_per_s, operator.bytes_moved / bytes_per_s
+    return Cost(max(compute_s, memory_s), Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY)
 
 
-def predict(operators: Iterable[Operator], peak: Peak) -> Prediction:
-    """Time of each operator: max(FLOPs / peak FLOP/s, bytes / bandwidth)."""
-    return Prediction(tuple(_time(operator, peak) for operator in operators))
-
-
-def tokens_per_s(tokens: int, prediction: Prediction) -> float:
-    """Rate of a pass that computes `tokens`."""
-    return tokens / prediction.seconds
-
-
-def _time(operator: Operator, peak: Peak) -> OperatorTime:
-    compute_s, memory_s = operator.flops / peak.flops_per_s, operator.bytes_moved / peak.bytes_per_s
-    bound = Bound.COMPUTE if compute_s > memory_s else Bound.MEMORY
-    return OperatorTime(operator, max(compute_s, memory_s), bound)
+def _roofs(kind: OperatorKind, unit: UnitProfile, pass_tokens: int) -> tuple[float, float]:
+    share = unit.efficiency or _NOT_MEASURED
+    if kind in PRODUCTS:
+        return unit.flops_per_s * share.product_flops, unit.bytes_per_s * share.product_bytes
+    if kind is OperatorKind.ATTENTION:
+        one = share.attention_decode_flops if pass_tokens == 1 else share.attention_prefill_flops
+        return unit.flops_per_s * one, unit.bytes_per_s
+    return unit.flops_per_s, unit.bytes_per_s

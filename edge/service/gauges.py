@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from edge.runtime.port import EngineState, EngineStatus
+from edge.scheduling.speculation import Reason, SpeculationMode
 from edge.service.admission import Admission
 from edge.service.memory_watch import MemoryWatch
 from edge.service.thermal.watch import ThermalWatch
@@ -41,6 +42,11 @@ class Gauges:
     def memory(self) -> None:
         """The step has changed."""
         self._metrics.memory_steps.set(self._memory.rung)
+
+    def speculation(self, mode: SpeculationMode, reason: Reason) -> None:
+        """Mode or reason has changed."""
+        self._metrics.speculation.clear()
+        self._metrics.speculation.labels(mode=mode.value, reason=reason.value).set(1)
 
     def _available_bytes(self) -> float:
         """Asked at each scrape; NaN when it is not known."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from edge.scheduling.speculation import RequestKind, SpeculationMode
 from edge.service import fit
 from edge.service.admission import Admission
 from edge.service.answer import StreamAnswer
@@ -18,7 +19,8 @@ from edge.service.closing import Closing
 from edge.service.control_tokens import ControlTokens
 from edge.service.deadline import answering
 from edge.service.engine_client import EngineClient
-from edge.service.rates import Rates
+from edge.service.rates import Rates, Timings
+from edge.service.request_kind import kind_of
 from edge.service.served import Served
 from edge.service.thermal.ladder import Measures
 from edge.service.translation import EngineRequest, translate
@@ -51,6 +53,9 @@ class GenerationLimits:
 class _Outcome:
     name: str = "ok"
     started_ms: int = 0
+    kind: RequestKind = RequestKind.PROSE
+    mode: SpeculationMode | None = None
+    """How the engine decodes for this request; None where it shares the engine with others."""
 
 
 class Generation:
@@ -68,6 +73,7 @@ class Generation:
         metrics: EdgeMetrics,
         clock: Clock,
         measures: Callable[[], Measures],
+        observe: Callable[[RequestKind, SpeculationMode, Timings], None],
     ) -> None:
         self._served = served
         self._client = client
@@ -78,6 +84,7 @@ class Generation:
         self._metrics = metrics
         self._clock = clock
         self._measures = measures
+        self._observe = observe
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
@@ -87,18 +94,19 @@ class Generation:
             if self._lifecycle.in_flight > self._limits.connections:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
-            prepared = await self._prepared(request, endpoint)
+            prepared = await self._prepared(request, endpoint, outcome)
             if prepared.stream:
                 return await self._stream(request, prepared, outcome)
             return await self._whole(prepared, outcome)
 
-    async def _prepared(self, request: web.Request, endpoint: Endpoint) -> EngineRequest:
+    async def _prepared(self, request: web.Request, endpoint: Endpoint, outcome: _Outcome) -> EngineRequest:
         try:
             async with asyncio.timeout(self._limits.body_s):
                 _, body = await read_object(request, limit_bytes=self._limits.body_bytes)
         except TimeoutError:
             raise InvalidRequest(f"The body did not arrive within {self._limits.body_s:g} s.") from None
         validate(endpoint, body)
+        outcome.kind = kind_of(body)
         facts = self._served.require()
         prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
@@ -116,7 +124,7 @@ class Generation:
         chunks = ChunkStream(prepared)
         held: list[bytes] = []
         try:
-            async with answer.kept_alive(), self._events(prepared) as events:
+            async with answer.kept_alive(), self._events(prepared, outcome) as events:
                 async for event in events:
                     first = not chunks.has_content
                     held += chunks.feed(event)
@@ -133,28 +141,29 @@ class Generation:
             outcome.name = "broken"
             self._log.warning("answer_broken", request_id=request[REQUEST_ID], code=error.code)
             return await answer.broken(error)
-        self._observe_end(chunks.closing)
+        self._observe_end(chunks.closing, outcome)
         return await answer.finish()
 
     async def _whole(self, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         assembly = Assembly(prepared)
-        async with self._events(prepared) as events:
+        async with self._events(prepared, outcome) as events:
             async for event in events:
                 first = not assembly.has_content
                 assembly.feed(event)
                 if first and assembly.has_content:
                     self._observe_first(outcome.started_ms)
-        self._observe_end(assembly.closing)
+        self._observe_end(assembly.closing, outcome)
         return web.Response(body=assembly.answer(), content_type="application/json")
 
     @contextlib.asynccontextmanager
-    async def _events(self, prepared: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _events(self, prepared: EngineRequest, outcome: _Outcome) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
         try:
             async with limit as alive, self._admission.slot(prepared.slots):
                 alive()
                 await self._fit_again(prepared)
+                outcome.mode = self._served.require().speculation if self._admission.busy == 1 else None
                 async with (
                     self._client.stream(prepared) as events,
                     contextlib.aclosing(_watched(events, alive)) as watched,
@@ -199,9 +208,11 @@ class Generation:
     def _observe_first(self, started_ms: int) -> None:
         self._metrics.ttft.observe((self._clock.now_ms() - started_ms) / 1000)
 
-    def _observe_end(self, closing: Closing) -> None:
+    def _observe_end(self, closing: Closing, outcome: _Outcome) -> None:
         for timings in closing.timings:
             self._rates.record(timings)
+        if outcome.mode is not None and self._admission.busy <= 1 and len(closing.timings) == 1:
+            self._observe(outcome.kind, outcome.mode, closing.timings[0])
 
 
 async def _watched(events: AsyncIterator[bytes], alive: Callable[[], None]) -> AsyncGenerator[bytes]:

@@ -73,6 +73,11 @@ class MemoryWatch:
         """Memory that can be had, as last read."""
         return self._reading.available_bytes
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a second engine like the one in force fits beside it."""
+        return self._state.rung == 0 and pressure.can_overlap(self.step, self.available_bytes, self._rules)
+
     def critical(self) -> MemoryCritical:
         """The refusal of a device that is short of memory."""
         return MemoryCritical(

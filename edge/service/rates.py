@@ -21,6 +21,8 @@ class Timings:
     prefill_ms: float
     decode_tokens: int
     decode_ms: float
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
 
     @classmethod
     def of(cls, raw: Any) -> Timings | None:
@@ -32,7 +34,22 @@ class Timings:
         if not all(isinstance(value, int | float) for value in values):
             return None
         prefill_tokens, prefill_ms, decode_tokens, decode_ms = (float(value or 0) for value in values)
-        return cls(int(prefill_tokens), prefill_ms, int(decode_tokens), decode_ms)
+        drafted, accepted = (raw.get(name) for name in ("draft_n", "draft_n_accepted"))  # absent unless it speculates
+        return cls(
+            int(prefill_tokens),
+            prefill_ms,
+            int(decode_tokens),
+            decode_ms,
+            drafted_tokens=drafted if isinstance(drafted, int) else 0,
+            accepted_tokens=accepted if isinstance(accepted, int) else 0,
+        )
+
+    @property
+    def decode_tokens_per_s(self) -> float | None:
+        """Output tokens per second; None where they are too few to tell. The first one belongs to the prefill."""
+        if self.decode_tokens < _LEAST_DECODE_TOKENS or self.decode_ms <= 0:
+            return None
+        return (self.decode_tokens - 1) / self.decode_ms * 1000
 
 
 class Rates:
@@ -57,7 +74,5 @@ class Rates:
         if timings.prefill_tokens >= _LEAST_PREFILL_TOKENS and timings.prefill_ms > 0:
             sample = timings.prefill_tokens / timings.prefill_ms * 1000
             self._prefill = self._prefill.updated(sample, alpha=_ALPHA)
-        if timings.decode_tokens >= _LEAST_DECODE_TOKENS and timings.decode_ms > 0:
-            # The first token belongs to the prefill: n tokens take n - 1 steps.
-            sample = (timings.decode_tokens - 1) / timings.decode_ms * 1000
-            self._decode = self._decode.updated(sample, alpha=_ALPHA)
+        if (speed := timings.decode_tokens_per_s) is not None:
+            self._decode = self._decode.updated(speed, alpha=_ALPHA)

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from edge.memory.pressure import Step, shapes
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
+from edge.scheduling.speculation import SpeculationMode
 from shared.errors import NotReady
 
 MODEL = "smollm2-135m-instruct"
@@ -213,6 +214,7 @@ class FakeEngine:
         self.failures: deque[Exception] = deque()
         self.signs_of_life = 0
         self.doubts = 0
+        self.modes: list[SpeculationMode] = []
 
     @property
     def status(self) -> EngineStatus:
@@ -226,6 +228,17 @@ class FakeEngine:
     @contextlib.contextmanager
     def using(self) -> Iterator[EngineConnection]:
         yield self.connection()
+
+    @property
+    def speculates(self) -> bool:
+        return True
+
+    async def speculate(self, mode: SpeculationMode) -> None:
+        if self.failures:
+            raise self.failures.popleft()
+        self.modes.append(mode)
+        self._facts = replace(self._facts, speculation=mode)
+        self._status = replace(self._status, facts=self._facts)
 
     def heard(self) -> None:
         self.signs_of_life += 1

@@ -1,0 +1,130 @@
+"""Holds predicted speed against the truth: calibrates on two short contexts, predicts others, and measures them.
+
+Calibration runs before and after the measurements of each number of threads, and its best times count: what slows the
+machine for a while then slows both sides of the comparison.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge.devices.unit import UnitProfile
+from edge.packages.package import Package
+from edge.runtime.speed import BATCH_TOKENS, UBATCH_TOKENS, Speed, SpeedBench, speed_bench
+from edge.scheduling.calibration import LONG_TOKENS, SHORT_TOKENS, Samples, fit, workload_s
+from edge.scheduling.graph import Model
+from edge.scheduling.workload import decode, prefill
+
+CONTEXTS_TOKENS = (128, 1024, 4096)
+TOLERANCE_RATIO = 0.25
+_REPETITIONS_TOKENS = 2500
+"""A context is measured as often as fits these prompt tokens, at least twice and at most five times."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Predicted and measured tokens per second of one phase; `wall` is what the wall clock said."""
+
+    threads: int
+    context_tokens: int
+    phase: str
+    predicted_tokens_per_s: float
+    measured_tokens_per_s: float
+    wall_tokens_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured."""
+        return self.predicted_tokens_per_s / self.measured_tokens_per_s
+
+    @property
+    def within(self) -> bool:
+        """Whether the prediction is within 25 % of the measurement."""
+        return abs(self.ratio - 1) <= TOLERANCE_RATIO
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One number of threads: the processor with what the engine reaches of it, and the rows."""
+
+    unit: UnitProfile
+    threads: int
+    rows: tuple[Row, ...]
+
+
+def engine_version() -> str:
+    """The engine whose speed is measured."""
+    try:
+        return f"xllamacpp {importlib.metadata.version('xllamacpp')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
+
+
+def model_of(package: Package) -> Model:
+    """The package as the graph needs it."""
+    facts = package.manifest.model
+    return Model(facts.geometry, facts.tensor_bytes)
+
+
+async def compare(
+    package: Package, units: Sequence[tuple[int, UnitProfile]], contexts: Sequence[int], run_dir: Path
+) -> AsyncIterator[Compared]:
+    """For each number of threads with the processor's peaks at it, one after another.
+
+    Contexts beyond what the model was trained for are left out.
+
+    Raises:
+        as `speed_bench`.
+    """
+    model = model_of(package)
+    within = [context for context in contexts if context <= model.geometry.trained_context_tokens]
+    for threads, unit in units:
+        async with speed_bench(package, run_dir, threads=threads, context_tokens=max([LONG_TOKENS, *within])) as bench:
+            before = await _calibration(bench)
+            truth = [await bench.speed(context, _repetitions(context)) for context in within]
+            after = await _calibration(bench)
+        samples = _samples(*(new.better(old) for old, new in zip(before, after, strict=True)))
+        share = fit(model, unit, samples, batch_tokens=BATCH_TOKENS, ubatch_tokens=UBATCH_TOKENS)
+        calibrated = unit.model_copy(update={"efficiency": share})
+        yield Compared(calibrated, threads, tuple(row for speed in truth for row in _rows(model, calibrated, speed)))
+
+
+async def _calibration(bench: SpeedBench) -> tuple[Speed, Speed]:
+    return (
+        await bench.speed(SHORT_TOKENS, _repetitions(SHORT_TOKENS)),
+        await bench.speed(LONG_TOKENS, _repetitions(LONG_TOKENS)),
+    )
+
+
+def _samples(short: Speed, long: Speed) -> Samples:
+    return Samples(short.decode_s, long.decode_s, short.prefill_s, long.prefill_s)
+
+
+def _repetitions(context_tokens: int) -> int:
+    return max(2, min(5, _REPETITIONS_TOKENS // context_tokens))
+
+
+def _rows(model: Model, unit: UnitProfile, speed: Speed) -> tuple[Row, Row]:
+    context = speed.context_tokens
+    prompt = prefill(context, batch_tokens=BATCH_TOKENS, ubatch_tokens=UBATCH_TOKENS)
+    return (
+        Row(
+            speed.threads,
+            context,
+            "prefill",
+            context / workload_s(model, prompt, unit),
+            context / speed.prefill_s,
+            context / speed.prefill_wall_s,
+        ),
+        Row(
+            speed.threads,
+            context,
+            "decode",
+            1 / workload_s(model, decode(context), unit),
+            1 / speed.decode_s,
+            1 / speed.decode_wall_s,
+        ),
+    )

@@ -1,0 +1,83 @@
+"""Turns a plan into what llama.cpp can obey: layers to offload, exceptions by tensor, threads, the draft's device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edge.devices.delegation import DelegationKind, OperatorKind
+from edge.devices.unit import UnitKind, UnitProfile
+from edge.scheduling.schedule import Placed, Schedule
+
+_HOST_BUFFER = "CPU"
+_TENSORS = {
+    OperatorKind.QKV: "attn_(q|k|v|qkv)",
+    OperatorKind.ATTENTION_OUTPUT: "attn_output",
+    OperatorKind.FEED_FORWARD: "ffn_(gate|up|down)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Values for the engine, by its own names. `tensor_overrides` are pairs of a pattern and a buffer type.
+
+    `obeyed` is False where the plan uses a unit that this engine cannot drive, such as an NPU: then these are the best
+    that it can do, and the plan is for another runtime.
+    """
+
+    n_gpu_layers: int
+    threads: int
+    threads_batch: int
+    tensor_overrides: tuple[tuple[str, str], ...] = ()
+    draft_device: str | None = None
+    obeyed: bool = True
+
+
+def engine_settings(
+    plan: Schedule, units: Sequence[UnitProfile], layers: int, *, decode_by_threads: Mapping[int, float] | None = None
+) -> EngineSettings:
+    """The settings that follow from `plan`.
+
+    llama.cpp offloads the last `n_gpu_layers` layers, the head counting as one more; what the plan leaves with the
+    processor among them becomes an override. One core is left to the rest of the machine while decoding, unless fewer
+    threads were measured faster (`decode_by_threads`, tokens/s): with a busy process beside it, decoding on every core
+    was measured 70 times slower than on one less.
+    """
+    kinds = {unit.name: unit for unit in units}
+    drivable = {
+        name
+        for name, unit in kinds.items()
+        if unit.kind is UnitKind.GPU and unit.delegation.kind is DelegationKind.PER_OPERATOR
+    }
+    host = units[0]
+    offloaded = [placed for placed in plan.operators if placed.unit in drivable]
+    first = min((placed.layer for placed in offloaded if placed.layer is not None), default=layers)
+    head = any(placed.kind is OperatorKind.HEAD for placed in offloaded)
+    cores = host.cores or 1
+    return EngineSettings(
+        n_gpu_layers=layers - first + (1 if head else 0),
+        threads=_threads(cores, decode_by_threads or {}),
+        threads_batch=cores,
+        tensor_overrides=_overrides(plan.operators, drivable, first),
+        draft_device=offloaded[0].unit if offloaded else None,
+        obeyed=all(placed.unit in drivable or placed.unit == host.name for placed in plan.operators),
+    )
+
+
+def _threads(cores: int, decode_by_threads: Mapping[int, float]) -> int:
+    most = max(1, cores - 1)
+    usable = {threads: rate for threads, rate in decode_by_threads.items() if threads <= most}
+    return max(usable, key=lambda threads: usable[threads]) if usable else most
+
+
+def _overrides(operators: Sequence[Placed], offloaded: set[str], first: int) -> tuple[tuple[str, str], ...]:
+    """One for each kind of operator that stays with the processor in offloaded layers, naming those layers."""
+    staying: dict[OperatorKind, list[int]] = {}
+    for placed in operators:
+        if placed.layer is not None and placed.layer >= first and placed.unit not in offloaded:
+            staying.setdefault(placed.kind, []).append(placed.layer)
+    return tuple(
+        (rf"blk\.({'|'.join(map(str, found))})\.{_TENSORS[kind]}\.weight", _HOST_BUFFER)
+        for kind, found in staying.items()
+        if kind in _TENSORS
+    )

@@ -1,0 +1,136 @@
+"""The loop that keeps speculation as the policy wants it: measured answers → decision → swap of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from edge.runtime.port import Engine
+from edge.scheduling.speculation import (
+    Rate,
+    Reason,
+    RequestKind,
+    SpeculationFacts,
+    SpeculationMode,
+    SpeculationPolicy,
+    SpeculationState,
+    decide_speculation,
+    failed,
+)
+from edge.service.rates import Timings
+from shared import logs
+from shared.clock import Clock
+from shared.errors import IsthmusError
+from shared.fleet import ThermalLevel
+from shared.windows import Ewma
+
+_MIX_ALPHA = 0.1
+_RATE_ALPHA = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """Mean speed of one mode on one kind of request, over so many tokens."""
+
+    mean: Ewma = field(default_factory=Ewma)
+    tokens: int = 0
+
+    def updated(self, tokens_per_s: float, tokens: int) -> _Speed:
+        return _Speed(self.mean.updated(tokens_per_s, alpha=_RATE_ALPHA), self.tokens + tokens)
+
+
+class SpeculationWatch:
+    """Keeps the mode in force; `on_change` is called in the event loop after every change of mode or reason.
+
+    Swaps happen only where a second engine fits beside the first (`has_room`): speculation is no reason to interrupt.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        policy: SpeculationPolicy,
+        *,
+        clock: Clock,
+        level: Callable[[], ThermalLevel],
+        has_room: Callable[[], bool],
+        interval_s: float,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._engine = engine
+        self._policy = policy
+        self._clock = clock
+        self._level = level
+        self._has_room = has_room
+        self._interval_s = interval_s
+        self._on_change = on_change
+        self._log = logs.get("speculation")
+        self._state = SpeculationState()
+        self._reason = Reason.NOT_MEASURED if engine.speculates else Reason.NO_CANDIDATES
+        self._speeds: dict[tuple[SpeculationMode, RequestKind], _Speed] = {}
+        self._shares: dict[RequestKind, float] = {}
+        self._acceptance: dict[SpeculationMode, Ewma] = {}
+
+    @property
+    def mode(self) -> SpeculationMode:
+        """The mode in force."""
+        return self._state.mode
+
+    @property
+    def reason(self) -> Reason:
+        """Why it is."""
+        return self._reason
+
+    def record(self, kind: RequestKind, mode: SpeculationMode, timings: Timings) -> None:
+        """Take in one finished answer that had the engine for itself; company would count as slowness."""
+        speed = timings.decode_tokens_per_s
+        if speed is None:
+            return
+        known = self._speeds.get((mode, kind), _Speed())
+        self._speeds[mode, kind] = known.updated(speed, timings.decode_tokens)
+        self._shares = {each: share * (1 - _MIX_ALPHA) for each, share in self._shares.items()}
+        self._shares[kind] = self._shares.get(kind, 0.0) + _MIX_ALPHA
+        if timings.drafted_tokens:
+            ratio = timings.accepted_tokens / timings.drafted_tokens
+            self._acceptance[mode] = self._acceptance.get(mode, Ewma()).updated(ratio, alpha=_RATE_ALPHA)
+
+    async def run(self) -> None:
+        """Decide and act until cancelled."""
+        while self._engine.speculates:
+            await self._clock.sleep(self._interval_s)
+            await self.step()
+
+    async def step(self) -> None:
+        """One decision, and the swap that it asks for."""
+        now_ms = self._clock.now_ms()
+        decision = decide_speculation(self._state, self._facts(), self._policy, now_ms)
+        if decision.mode is not self._state.mode and not await self._switched(decision.mode):
+            self._state = failed(self._state, decision.mode, self._policy, now_ms)
+            return
+        if decision.mode is not self._state.mode:
+            if decision.reason is Reason.PROBE:  # a trial judges what is measured now, not what once was
+                self._speeds = {key: speed for key, speed in self._speeds.items() if key[0] is not decision.mode}
+            self._log.info("speculation", mode=decision.mode, was=self._state.mode, reason=decision.reason)
+        changed = (decision.mode, decision.reason) != (self._state.mode, self._reason)
+        self._state, self._reason = decision.state, decision.reason
+        if changed:
+            self._on_change()
+
+    async def _switched(self, mode: SpeculationMode) -> bool:
+        """Swap the engine to `mode`; False where there is no room for it or it does not start."""
+        if not self._has_room():
+            return False
+        try:
+            await self._engine.speculate(mode)
+        except IsthmusError as error:
+            self._log.warning("speculation_swap_failed", mode=mode, code=error.code)
+            return False
+        return True
+
+    def _facts(self) -> SpeculationFacts:
+        rates: Mapping[tuple[SpeculationMode, RequestKind], Rate] = {
+            key: Rate(speed.mean.value, speed.tokens)
+            for key, speed in self._speeds.items()
+            if speed.mean.value is not None
+        }
+        acceptance = {mode: mean.value for mode, mean in self._acceptance.items() if mean.value is not None}
+        return SpeculationFacts(level=self._level(), mix=dict(self._shares), rates=rates, acceptance_ratios=acceptance)

@@ -1,0 +1,83 @@
+"""Builds the loops that watch heat, memory and speculation from what the settings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from edge.devices.pressure import read_pressure
+from edge.memory.pressure import PressureRules
+from edge.runtime.port import Engine
+from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
+from edge.service.memory_watch import MemoryWatch
+from edge.service.speculation_watch import SpeculationWatch
+from edge.service.thermal import sensors
+from edge.service.thermal.ladder import Thresholds
+from edge.service.thermal.watch import Rules, ThermalWatch
+from edge.settings import MemorySettings, SpeculationSettings, ThermalSettings
+from shared.clock import Clock
+
+_SPECULATION_INTERVAL_S = 2.0
+_RETRY_LIMIT_MS = 8 * 3600 * 1000
+
+
+def thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[[], None]) -> ThermalWatch:
+    """Heat and power: sensors, levels and what they take away."""
+    rules = Rules(
+        thresholds=Thresholds(
+            warm_c=settings.warm_c,
+            hot_c=settings.hot_c,
+            critical_c=settings.critical_c,
+            hysteresis_c=settings.hysteresis_c,
+            dwell_ms=round(settings.dwell_s * 1000),
+            lost_hold_ms=round(settings.lost_hold_s * 1000),
+        ),
+        hot_output_cap_tokens=settings.hot_output_cap_tokens,
+        battery_low_percent=settings.battery_low_percent,
+        battery_critical_percent=settings.battery_critical_percent,
+        interval_s=settings.interval_s,
+    )
+    return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
+
+
+def memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:
+    """What the engine gives back when the device runs short."""
+    rules = PressureRules(
+        low_bytes=settings.low,
+        critical_bytes=settings.critical,
+        hysteresis_bytes=settings.hysteresis,
+        some_stall_percent=settings.stall_percent,
+        full_stall_percent=settings.stall_percent,
+        settle_ms=round(settings.settle_s * 1000),
+        dwell_ms=round(settings.dwell_s * 1000),
+    )
+    read = partial(read_pressure, settings.root)
+    return MemoryWatch(read, engine, rules, clock=clock, interval_s=settings.interval_s, on_change=on_change)
+
+
+def speculation_watch(
+    settings: SpeculationSettings,
+    engine: Engine,
+    thermal: ThermalWatch,
+    memory: MemoryWatch,
+    clock: Clock,
+    on_change: Callable[[], None],
+) -> SpeculationWatch:
+    """Whether the engine proposes several tokens at a time."""
+    kinds = (SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_SIMPLE)
+    policy = SpeculationPolicy(
+        candidates=(*kinds, SpeculationMode.NGRAM_MOD) if settings.shared_memory else kinds,
+        margin_ratio=settings.margin_ratio,
+        dwell_ms=round(settings.dwell_s * 1000),
+        retry_ms=round(settings.retry_s * 1000),
+        retry_limit_ms=max(_RETRY_LIMIT_MS, round(settings.retry_s * 1000)),
+    )
+    return SpeculationWatch(
+        engine,
+        policy,
+        clock=clock,
+        level=lambda: thermal.level,
+        has_room=lambda: memory.has_room,
+        interval_s=min(_SPECULATION_INTERVAL_S, settings.dwell_s),
+        on_change=on_change,
+    )

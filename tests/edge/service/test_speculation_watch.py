@@ -1,0 +1,126 @@
+"""Measured answers lead to swaps of the engine: what pays stays on, what does not is left, heat ends it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edge.scheduling.speculation import Reason, RequestKind, SpeculationMode, SpeculationPolicy
+from edge.service.rates import Timings
+from edge.service.request_kind import kind_of
+from edge.service.speculation_watch import SpeculationWatch
+from shared.errors import StartFailed
+from shared.fleet import ThermalLevel
+from shared.testing.clock import ManualClock
+from tests.edge.service.fakes import EngineServer, FakeEngine
+
+OFF, MAP, SIMPLE = SpeculationMode.OFF, SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_SIMPLE
+POLICY = SpeculationPolicy(candidates=(MAP, SIMPLE), dwell_ms=1_000, retry_ms=60_000, least_tokens=100)
+
+
+class Bench:
+    """A watch over an engine whose speed in each mode is scripted."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.engine = FakeEngine(EngineServer(tmp_path / "engine.sock"))
+        self.clock = ManualClock()
+        self.level = ThermalLevel.NOMINAL
+        self.room = True
+        self.changes = 0
+        self.watch = SpeculationWatch(
+            self.engine,
+            POLICY,
+            clock=self.clock,
+            level=lambda: self.level,
+            has_room=lambda: self.room,
+            interval_s=1.0,
+            on_change=self._changed,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def serve(self, speeds: dict[SpeculationMode, float], *, answers: int = 4) -> SpeculationMode:
+        """Answers of 50 tokens in the mode in force, then one decision after the dwell time."""
+        for _ in range(answers):
+            mode = self.watch.mode
+            drafted = 0 if mode is OFF else 60
+            timings = Timings(40, 100.0, 50, 49_000 / speeds[mode], drafted, drafted // 2)
+            self.watch.record(RequestKind.COPY, mode, timings)
+        await self.clock.advance(1.5)
+        await self.watch.step()
+        return self.watch.mode
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    yield Bench(tmp_path)
+
+
+async def test_what_pays_stays_and_the_rest_is_left(bench: Bench) -> None:
+    speeds = {OFF: 100.0, MAP: 90.0, SIMPLE: 140.0}
+    modes = [await bench.serve(speeds) for _ in range(8)]
+    assert modes[:2] == [MAP, SIMPLE]
+    assert modes[-1] is SIMPLE
+    assert bench.watch.reason in (Reason.GAIN, Reason.DWELL)
+    assert bench.engine.modes == [MAP, SIMPLE]
+    assert bench.changes >= 2
+
+
+async def test_nothing_is_tried_before_plain_decoding_was_measured(bench: Bench) -> None:
+    assert await bench.serve({OFF: 100.0}, answers=1) is OFF
+    assert bench.watch.reason is Reason.NOT_MEASURED
+    assert bench.engine.modes == []
+
+
+async def test_heat_ends_it_at_once(bench: Bench) -> None:
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    for _ in range(6):
+        await bench.serve(speeds)
+    assert bench.watch.mode is MAP
+    bench.level = ThermalLevel.WARM
+    await bench.watch.step()
+    assert (bench.watch.mode, bench.watch.reason) == (OFF, Reason.THERMAL)
+    assert bench.engine.modes[-1] is OFF
+
+
+async def test_without_room_for_a_second_engine_nothing_is_swapped(bench: Bench) -> None:
+    bench.room = False
+    for _ in range(4):
+        assert await bench.serve({OFF: 100.0}) is OFF
+    assert bench.engine.modes == []
+
+
+async def test_a_mode_that_does_not_start_leaves_the_old_one_and_is_not_tried_again_at_once(bench: Bench) -> None:
+    bench.engine.failures.append(StartFailed("refused"))
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    assert await bench.serve(speeds) is OFF
+    assert await bench.serve(speeds) is SIMPLE
+    assert bench.engine.modes == [SIMPLE]
+
+
+def test_an_answer_too_short_to_tell_is_not_counted(bench: Bench) -> None:
+    bench.watch.record(RequestKind.PROSE, OFF, Timings(40, 100.0, 1, 5.0))
+    assert bench.watch.reason is Reason.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ({"messages": [{"role": "user", "content": "Tell me about bread."}]}, RequestKind.PROSE),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": "x " * 400}]}]}, RequestKind.COPY),
+        ({"messages": [{"role": "user", "content": "Fix:\n```\nx = 1\n```"}]}, RequestKind.CODE),
+        ({"messages": [{"role": "user", "content": "def f(x):\n  return x"}]}, RequestKind.CODE),
+        ({"messages": [{"role": "user", "content": "hi"}], "tools": [{"type": "function"}]}, RequestKind.STRUCTURED),
+        ({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_object"}},
+         RequestKind.STRUCTURED),
+        ({"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "text"}}, RequestKind.PROSE),
+        ({"prompt": "word " * 300}, RequestKind.COPY),
+        ({"prompt": [1, 2, 3]}, RequestKind.PROSE),
+        ({"messages": [{"role": "assistant", "content": None}]}, RequestKind.PROSE),
+    ],
+)  # fmt: skip
+def test_kinds_of_requests(body: dict[str, object], kind: RequestKind) -> None:
+    assert kind_of(body) is kind
