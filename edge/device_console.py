@@ -132,7 +132,7 @@ def _benchmark(measured: Benchmark | None) -> dict[str, Any] | None:
     if measured is None:
         return None
     return {
-        str(threads): rates.model_dump(by_alias=True)
+        str(threads): rates.model_dump(mode="json", by_alias=True)
         | {"flops_per_s": rates.flops_per_s, "bytes_per_s": rates.bytes_per_s}
         for threads, rates in measured.by_threads.items()
     }
