@@ -1,7 +1,7 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo install check test test-helm test-slow bench clean
+.PHONY: help up demo install check test test-helm test-slow bench bench-edge clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -16,6 +16,7 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 BENCHES := decide scanner self
+EDGE_BENCHES := prediction
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
@@ -60,6 +61,10 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
 	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
+bench-edge: ## Benchmarks of the edge agent and its engine; they start the real engine and take minutes
+	@$(INSTALL) edge-router dev
+	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

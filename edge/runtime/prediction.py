@@ -64,9 +64,10 @@ def engine_version() -> str:
 
 
 def model_of(package: Package) -> Model:
-    """The package as the graph needs it."""
+    """The package as the graph needs it. A manifest without types has one quantisation, which stands in for them."""
     facts = package.manifest.model
-    return Model(facts.geometry, facts.tensor_bytes)
+    by_type = {role: {facts.quantisation: size} for role, size in facts.weight_bytes.items()}
+    return Model(facts.geometry, facts.tensor_bytes or by_type)
 
 
 async def compare(

@@ -228,7 +228,10 @@ def _due(
     state: SpeculationState, best: SpeculationMode, open_modes: tuple[SpeculationMode, ...], now_ms: int
 ) -> SpeculationMode | None:
     """A mode whose trial has come. Plain decoding is tried too, once it has been left for something better."""
-    others = (*open_modes, *((SpeculationMode.OFF,) if best is not SpeculationMode.OFF else ()))
+    others: tuple[SpeculationMode, ...] = (
+        *open_modes,
+        *((SpeculationMode.OFF,) if best is not SpeculationMode.OFF else ()),
+    )
     for mode in others:
         trial = state.trials.get(mode)
         if mode is not best and mode is not state.mode and (trial is None or trial.next_ms <= now_ms):
