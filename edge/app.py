@@ -18,6 +18,7 @@ from edge.devices.probe import probe
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
 from edge.packages.lease import lease
+from edge.runtime.forecast import applied, measurements_dir
 from edge.runtime.kinds import plan_package
 from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
@@ -82,7 +83,8 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         SettingsError: memory or an option does not allow it.
     """
     package = library_of(settings, _unvouched).vouched(settings.model).package
-    return plan_package(package, probe(), plan_request(settings))
+    device = probe()
+    return plan_package(package, device, applied(plan_request(settings), package, device, measurements_dir()))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from edge.devices.probe import probe
 from edge.devices.profile import measured
 from edge.devices.unit import Efficiency
 from edge.packages.package import Package
-from edge.runtime.prediction import Compared, Row, engine_version
+from edge.runtime.forecast import applied, engine_version
+from edge.runtime.plan import PlanRequest
+from edge.runtime.prediction import Compared, Row
 from shared.cli import main
 from shared.settings import HOME_VARIABLE
 from tests.edge.test_plan_command import header_only
@@ -125,25 +128,60 @@ def test_schedule_of_this_device(run: Any) -> None:
 
 
 def test_what_was_calibrated_here_is_used(run: Any, tmp_path: Path) -> None:
-    device = probe()
     plain = answer_of(run, "schedule", MODEL, "--threads", "1")
-    share = Efficiency(product_flops=1.0, product_bytes=1.0, attention_decode_flops=0.1)
-    unit = measured(device, peaks(), 1).units[0].model_copy(update={"efficiency": share})
-    calibrated.keep(
-        tmp_path / "home" / "devices",
-        Calibrated(
-            identity=machine_identity(device),
-            engine=engine_version(),
-            weight_types=TYPES,
-            kv_type="f16",
-            by_threads={1: unit},
-        ),
-    )
+    keep_calibration(tmp_path / "home" / "devices", {1: 0.1})
     answer = answer_of(run, "schedule", MODEL, "--threads", "1")
     assert answer["calibrated"]
     assert answer["decode"]["tokens_per_s"] < 0.9 * plain["decode"]["tokens_per_s"]
     assert answer["engine"]["threads"] == 1
     assert "Not calibrated" not in run("schedule", MODEL, "--threads", "1")[1]
+
+
+def keep_calibration(folder: Path, attention_by_threads: dict[int, float]) -> None:
+    device = probe()
+    plain = measured(device, peaks(), 1).units[0]
+    units = {
+        threads: plain.model_copy(update={"efficiency": Efficiency(attention_decode_flops=share)})
+        for threads, share in attention_by_threads.items()
+    }
+    calibrated.keep(
+        folder,
+        Calibrated(
+            identity=machine_identity(device),
+            engine=engine_version(),
+            weight_types=TYPES,
+            kv_type="f16",
+            by_threads=units,
+        ),
+    )
+
+
+def test_the_engine_is_planned_with_the_threads_that_were_measured_fastest(
+    installed_model: Package, tmp_path: Path
+) -> None:
+    device = replace(probe(), cores_usable=4)
+    assert applied(PlanRequest(), installed_model, device, tmp_path) == PlanRequest()
+    known = peaks().model_copy(update={"identity": machine_identity(device)})
+    benchmark.keep(tmp_path, known)
+    assert applied(PlanRequest(), installed_model, device, tmp_path) == PlanRequest()
+    unit = measured(device, known, 1).units[0]
+    shares = {1: 0.3, 2: 0.9, 3: 0.5, 4: 1.0}
+    entry = Calibrated(
+        identity=machine_identity(device),
+        engine=engine_version(),
+        weight_types=TYPES,
+        kv_type="f16",
+        by_threads={
+            threads: unit.model_copy(update={"efficiency": Efficiency(product_bytes=share, product_flops=share)})
+            for threads, share in shares.items()
+        },
+    )
+    calibrated.keep(tmp_path, entry)
+    # Four would be fastest, but one core is left to the rest of the machine while decoding.
+    chosen = applied(PlanRequest(), installed_model, device, tmp_path)
+    assert (chosen.threads, chosen.threads_batch) == (2, 4)
+    asked = applied(PlanRequest(threads=1, threads_batch=3), installed_model, device, tmp_path)
+    assert (asked.threads, asked.threads_batch) == (1, 3)
 
 
 @pytest.mark.parametrize(
