@@ -164,11 +164,10 @@ def _print(
 
 
 def _notes(outline: Outline, ground: Ground, plan: Schedule, engine: EngineSettings) -> list[str]:
-    notes = (
-        []
-        if ground.calibrated
-        else ["Not calibrated: this is the plain roofline of the peaks (--measure calibrates this device)."]
-    )
+    notes = []
+    if not ground.calibrated:
+        remedy = "state efficiency in the profile" if ground.described else "--measure calibrates this device"
+        notes.append(f"Not calibrated: this is the plain roofline of the peaks ({remedy}).")
     if "weights_estimated" in outline.findings:
         notes.append("The header describes no tensors; weights are estimated from the dimensions, upwards.")
     refusals: dict[tuple[str, str], list[str]] = {}

@@ -23,12 +23,16 @@ from shared.settings import home
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a plan stands on: units as they are in prefill and in decode, and forecasts by threads where measured."""
+    """What a plan stands on: units as they are in prefill and in decode, and forecasts by threads where measured.
+
+    `described`: by a profile, not as it was found here.
+    """
 
     name: str
     units: tuple[UnitProfile, ...]
     decode_units: tuple[UnitProfile, ...]
     by_threads: Mapping[int, Schedule] = field(default_factory=dict)
+    described: bool = False
 
     @property
     def calibrated(self) -> bool:
@@ -75,7 +79,7 @@ def other_device(profile: str) -> Ground:
     found = find_profile(profile)
     if not found.units:
         raise SettingsError("The profile describes no units to compute on.", param="units")
-    return Ground(found.name, found.units, found.units)
+    return Ground(found.name, found.units, found.units, described=True)
 
 
 def this_device(
