@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 BENCHES := decide scanner self
-EDGE_BENCHES := edge_overhead engine_changes speculation
+EDGE_BENCHES := edge_overhead engine_changes speculation prediction
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
@@ -67,7 +67,6 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 	@echo "== memory"; $(BIN)/isthmus edge plan --measure
-	@echo "== speed"; $(BIN)/isthmus edge schedule smollm2-135m-instruct --measure
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

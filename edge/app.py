@@ -16,6 +16,7 @@ from edge.custody import package_to_serve
 from edge.devices.probe import probe
 from edge.memory.kv import KvType
 from edge.packages.lease import lease
+from edge.runtime.forecast import applied, measurements_dir
 from edge.runtime.kinds import plan_package
 from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
@@ -77,8 +78,8 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         TrustError: files of the package are not as stated, or nobody who is trusted vouches for it.
         SettingsError: memory or an option does not allow it.
     """
-    package = package_to_serve(settings, _unvouched)
-    return plan_package(package, probe(), plan_request(settings))
+    package, device = package_to_serve(settings, _unvouched), probe()
+    return plan_package(package, device, applied(plan_request(settings), package, device, measurements_dir()))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:

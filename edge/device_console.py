@@ -1,9 +1,8 @@
-"""What `isthmus edge devices` prints, and where measurements of this device are kept."""
+"""What `isthmus edge devices` prints."""
 
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -14,13 +13,8 @@ from edge.devices.benchmark import Benchmark
 from edge.devices.probe import DeviceFacts, probe
 from edge.devices.profile import DeviceProfile, find_profile, shipped_profiles
 from edge.devices.runtimes import RuntimeReport, RuntimeState, ask_runtimes
+from edge.runtime.forecast import measurements_dir
 from shared.errors import SettingsError
-from shared.settings import home
-
-
-def measurements_dir() -> Path:
-    """Where what was measured on this device is kept."""
-    return home() / "devices"
 
 
 def show(*, bench: bool, profiles: bool, profile: str | None, as_json: bool) -> None:
@@ -132,7 +126,7 @@ def _benchmark(measured: Benchmark | None) -> dict[str, Any] | None:
     if measured is None:
         return None
     return {
-        str(threads): rates.model_dump(by_alias=True)
+        str(threads): rates.model_dump(mode="json", by_alias=True)
         | {"flops_per_s": rates.flops_per_s, "bytes_per_s": rates.bytes_per_s}
         for threads, rates in measured.by_threads.items()
     }

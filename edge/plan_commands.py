@@ -35,7 +35,9 @@ def plan(
     draft: Annotated[str | None, typer.Option(help="Draft model for speculation: package or file.")] = None,
     adapters: Annotated[int, typer.Option(help="LoRA adapters to keep room for.")] = 0,
     adapter_rank: Annotated[int, typer.Option(min=1, max=1024, help="Rank of each adapter.")] = 16,
-    profile: Annotated[Path | None, typer.Option(help="YAML file that describes another device.")] = None,
+    profile: Annotated[
+        Path | None, typer.Option(help="Another device: a shipped profile, or a YAML file that describes it.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Start the real engine for a grid of plans and compare; takes minutes.")
     ] = False,
@@ -95,7 +97,7 @@ def _outline(settings: EdgeSettings, model: str) -> Outline:
 
 def _device(memory: str | None, profile: Path | None) -> DeviceProfile:
     from edge.devices.probe import probe  # noqa: PLC0415 - as above
-    from edge.devices.profile import profile_of, read_profile, with_memory  # noqa: PLC0415
+    from edge.devices.profile import find_profile, profile_of, with_memory  # noqa: PLC0415
 
-    device = profile_of(probe()) if profile is None else read_profile(profile)
+    device = profile_of(probe()) if profile is None else find_profile(str(profile))
     return device if memory is None else with_memory(device, memory)

@@ -12,17 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from edge.console import library, print_json, text_console
-from edge.device_console import measured_now, measurements_dir
+from edge.device_console import measured_now
 from edge.devices import benchmark, calibrated
 from edge.devices.benchmark import Benchmark, machine_identity
 from edge.devices.calibrated import Calibrated
 from edge.devices.probe import DeviceFacts, probe
-from edge.devices.profile import find_profile, measured
+from edge.devices.profile import measured
 from edge.devices.unit import UnitProfile
 from edge.memory.kv import KvType
 from edge.packages.outline import Outline, outline_of_file, outline_of_package
 from edge.packages.package import Package
-from edge.runtime.prediction import CONTEXTS_TOKENS, Compared, Row, compare, engine_version, model_of
+from edge.runtime.forecast import Ground, engine_version, measurements_dir, model_of, other_device, this_device
+from edge.runtime.prediction import CONTEXTS_TOKENS, Compared, Row, compare
 from edge.scheduling.engine_settings import EngineSettings, engine_settings
 from edge.scheduling.graph import Model
 from edge.scheduling.schedule import Demand, Placed, Reason, Schedule, schedule
@@ -30,20 +31,6 @@ from edge.settings import EdgeSettings
 from shared.errors import SettingsError
 
 _MEASURED_THREADS = (1, 2)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Device:
-    """The device of a plan: units as they are in prefill and in decode, and what speeds by threads are known."""
-
-    name: str
-    units: tuple[UnitProfile, ...]
-    decode_units: tuple[UnitProfile, ...]
-    decode_by_threads: dict[int, float]
-
-    @property
-    def calibrated(self) -> bool:
-        return all(unit.efficiency is not None for unit in (*self.units, *self.decode_units))
 
 
 def show(
@@ -69,13 +56,19 @@ def show(
         raise SettingsError(
             f"context is {demand.context_tokens}; the model was trained for {trained} tokens.", param="context"
         )
-    device = _profiled(profile, threads) if profile is not None else _here(model, demand, threads)
-    plan = schedule(model, device.units, demand, decode_units=device.decode_units)
-    engine = engine_settings(plan, device.units, outline.geometry.layers, decode_by_threads=device.decode_by_threads)
+    ground = _ground(model, profile, demand, threads)
+    plan = schedule(model, ground.units, demand, decode_units=ground.decode_units)
+    engine = engine_settings(
+        plan,
+        ground.units,
+        outline.geometry.layers,
+        decode_by_threads=ground.decode_by_threads,
+        prefill_by_threads=ground.prefill_by_threads,
+    )
     if as_json:
-        print_json(_as_dict(outline, device, demand, plan, engine))
+        print_json(_as_dict(outline, ground, demand, plan, engine))
         return
-    _print(outline, device, demand, plan, engine, every=every)
+    _print(outline, ground, demand, plan, engine, every=every)
 
 
 def measure(settings: EdgeSettings, name: str, profile: str | None, *, as_json: bool) -> int:
@@ -114,33 +107,13 @@ def _outline(settings: EdgeSettings, model: str) -> Outline:
     return outline_of_package(library(settings).show(model))
 
 
-def _profiled(profile: str, threads: int | None) -> _Device:
+def _ground(model: Model, profile: str | None, demand: Demand, threads: int | None) -> Ground:
+    if profile is None:
+        device = probe()
+        return this_device(model, demand, device, _peaks(device), measurements_dir(), threads)
     if threads is not None:
         raise SettingsError("--threads is for this device; a profile states peaks for all cores.", param="threads")
-    found = find_profile(profile)
-    if not found.units:
-        raise SettingsError("The profile describes no units to compute on.", param="units")
-    return _Device(found.name, found.units, found.units, {})
-
-
-def _here(model: Model, demand: Demand, threads: int | None) -> _Device:
-    device = probe()
-    peaks = _peaks(device)
-    known = calibrated.kept(
-        measurements_dir(), machine_identity(device), engine_version(), model.types, model.kv_type.value
-    )
-
-    def unit(count: int) -> UnitProfile:
-        if known is not None and count in known.by_threads:
-            return known.by_threads[count]
-        return measured(device, peaks, count).units[0]
-
-    decoding = threads or max(1, device.cores_usable - 1)
-    rates = {
-        count: schedule(model, (each,), demand).decode.tokens_per_s
-        for count, each in (known.by_threads.items() if known is not None else ())
-    }
-    return _Device(device.cpu_model, (unit(threads or device.cores_usable),), (unit(decoding),), rates)
+    return other_device(profile)
 
 
 def _peaks(device: DeviceFacts) -> Benchmark:
@@ -173,14 +146,14 @@ def _keep(device: DeviceFacts, model: Model, found: Sequence[Compared]) -> None:
 
 
 def _print(
-    outline: Outline, device: _Device, demand: Demand, plan: Schedule, engine: EngineSettings, *, every: bool
+    outline: Outline, ground: Ground, demand: Demand, plan: Schedule, engine: EngineSettings, *, every: bool
 ) -> None:
     console = text_console()
     console.print(
         f"{outline.name}: {outline.architecture}, {outline.quantisation}, {outline.geometry.layers} layers, "
-        f"on {device.name}, prompt of {demand.context_tokens} tokens"
+        f"on {ground.name}, prompt of {demand.context_tokens} tokens"
     )
-    for line in _notes(outline, device, plan, engine):
+    for line in _notes(outline, ground, plan, engine):
         console.print(f"Note: {line}")
     console.print()
     console.print(_predictions(plan))
@@ -190,12 +163,11 @@ def _print(
     console.print(_engine(engine))
 
 
-def _notes(outline: Outline, device: _Device, plan: Schedule, engine: EngineSettings) -> list[str]:
-    notes = (
-        []
-        if device.calibrated
-        else ["Not calibrated: this is the plain roofline of the peaks (--measure calibrates this device)."]
-    )
+def _notes(outline: Outline, ground: Ground, plan: Schedule, engine: EngineSettings) -> list[str]:
+    notes = []
+    if not ground.calibrated:
+        remedy = "state efficiency in the profile" if ground.described else "--measure calibrates this device"
+        notes.append(f"Not calibrated: this is the plain roofline of the peaks ({remedy}).")
     if "weights_estimated" in outline.findings:
         notes.append("The header describes no tensors; weights are estimated from the dimensions, upwards.")
     refusals: dict[tuple[str, str], list[str]] = {}
@@ -294,15 +266,15 @@ def _shares(found: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _as_dict(
-    outline: Outline, device: _Device, demand: Demand, plan: Schedule, engine: EngineSettings
+    outline: Outline, ground: Ground, demand: Demand, plan: Schedule, engine: EngineSettings
 ) -> dict[str, Any]:
     return {
         "model": outline.name,
         "architecture": outline.architecture,
         "quantisation": outline.quantisation,
         "findings": list(outline.findings),
-        "device": device.name,
-        "calibrated": device.calibrated,
+        "device": ground.name,
+        "calibrated": ground.calibrated,
         "context_tokens": demand.context_tokens,
         "output_tokens": demand.output_tokens,
         "reason": plan.reason.value,

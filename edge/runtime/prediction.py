@@ -6,13 +6,13 @@ machine for a while then slows both sides of the comparison.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from edge.devices.unit import UnitProfile
 from edge.packages.package import Package
+from edge.runtime.forecast import model_of
 from edge.runtime.speed import BATCH_TOKENS, UBATCH_TOKENS, Speed, SpeedBench, speed_bench
 from edge.scheduling.calibration import LONG_TOKENS, SHORT_TOKENS, Samples, fit, workload_s
 from edge.scheduling.graph import Model
@@ -53,20 +53,6 @@ class Compared:
     unit: UnitProfile
     threads: int
     rows: tuple[Row, ...]
-
-
-def engine_version() -> str:
-    """The engine whose speed is measured."""
-    try:
-        return f"xllamacpp {importlib.metadata.version('xllamacpp')}"
-    except importlib.metadata.PackageNotFoundError:
-        return "none"
-
-
-def model_of(package: Package) -> Model:
-    """The package as the graph needs it."""
-    facts = package.manifest.model
-    return Model(facts.geometry, facts.tensor_bytes)
 
 
 async def compare(

@@ -34,14 +34,19 @@ class EngineSettings:
 
 
 def engine_settings(
-    plan: Schedule, units: Sequence[UnitProfile], layers: int, *, decode_by_threads: Mapping[int, float] | None = None
+    plan: Schedule,
+    units: Sequence[UnitProfile],
+    layers: int,
+    *,
+    decode_by_threads: Mapping[int, float] | None = None,
+    prefill_by_threads: Mapping[int, float] | None = None,
 ) -> EngineSettings:
     """The settings that follow from `plan`.
 
     llama.cpp offloads the last `n_gpu_layers` layers, the head counting as one more; what the plan leaves with the
-    processor among them becomes an override. One core is left to the rest of the machine while decoding, unless fewer
-    threads were measured faster (`decode_by_threads`, tokens/s): with a busy process beside it, decoding on every core
-    was measured 70 times slower than on one less.
+    processor among them becomes an override. One core is left to the rest of the machine while decoding: with a busy
+    process beside it, decoding on every core was measured 70 times slower than on one less. Fewer threads are taken
+    where they were measured faster (`decode_by_threads` and `prefill_by_threads`, tokens/s).
     """
     kinds = {unit.name: unit for unit in units}
     drivable = {
@@ -56,18 +61,19 @@ def engine_settings(
     cores = host.cores or 1
     return EngineSettings(
         n_gpu_layers=layers - first + (1 if head else 0),
-        threads=_threads(cores, decode_by_threads or {}),
-        threads_batch=cores,
+        threads=_threads(max(1, cores - 1), decode_by_threads or {}),
+        threads_batch=_threads(cores, prefill_by_threads or {}),
         tensor_overrides=_overrides(plan.operators, drivable, first),
         draft_device=offloaded[0].unit if offloaded else None,
         obeyed=all(placed.unit in drivable or placed.unit == host.name for placed in plan.operators),
     )
 
 
-def _threads(cores: int, decode_by_threads: Mapping[int, float]) -> int:
-    most = max(1, cores - 1)
-    usable = {threads: rate for threads, rate in decode_by_threads.items() if threads <= most}
-    return max(usable, key=lambda threads: usable[threads]) if usable else most
+def _threads(most: int, tokens_per_s: Mapping[int, float]) -> int:
+    """The fastest of those measured up to `most`, if `most` itself was measured; else `most`."""
+    if most not in tokens_per_s:
+        return most
+    return max((threads for threads in tokens_per_s if threads <= most), key=lambda threads: tokens_per_s[threads])
 
 
 def _overrides(operators: Sequence[Placed], offloaded: set[str], first: int) -> tuple[tuple[str, str], ...]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from edge.devices.unit import UnitProfile
 from edge.scheduling.graph import Model, Operator, operators
 from edge.scheduling.placement import HOST
-from edge.scheduling.roofline import Bound, cost
-from edge.scheduling.workload import Pass, Workload
+from edge.scheduling.roofline import Bound, Cost, cost
+from edge.scheduling.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,41 +34,40 @@ class Estimate:
 
 def estimate(model: Model, work: Workload, units: Sequence[UnitProfile]) -> Estimate:
     """The time of every operator on every unit, whether or not the unit takes it."""
-    passes = [(each, [_graph(model, each, unit) for unit in units]) for each in work.passes]
-    plain = operators(model, work.passes[0])
-    costs = [
-        [
-            [(each.count, cost(graphs[index][at], unit, computed_tokens(each, unit))) for each, graphs in passes]
-            for index, unit in enumerate(units)
-        ]
-        for at in range(len(plain))
-    ]
-    seconds = tuple(tuple(math.fsum(n * c.seconds for n, c in on) for on in row) for row in costs)
-    bounds = tuple(tuple(max(on, key=lambda pair: pair[0] * pair[1].seconds)[1].bound for on in row) for row in costs)
-    states = [[operator.state_bytes for operator in operators(model, each)] for each in work.passes]
-    counts = [each.count for each in work.passes]
+    columns = [_costs(model, work, unit) for unit in units]
     handed = [
-        tuple(
-            0.0
-            if index == HOST
-            else math.fsum(
-                n * _handed_s(unit, row[at] if at >= 0 else 0.0) for n, row in zip(counts, states, strict=True)
-            )
-            for index, unit in enumerate(units)
-        )
-        for at in range(-1, len(plain))
+        (0.0,) * (len(columns[HOST]) + 1) if index == HOST else _handed_s(model, work, unit)
+        for index, unit in enumerate(units)
     ]
-    return Estimate(work, plain, seconds, bounds, tuple(handed))
+    return Estimate(
+        workload=work,
+        operators=operators(model, work.passes[0]),
+        seconds=tuple(tuple(each.seconds for each in row) for row in zip(*columns, strict=True)),
+        bounds=tuple(tuple(each.bound for each in row) for row in zip(*columns, strict=True)),
+        handed_s=tuple(zip(*handed, strict=True)),
+    )
 
 
-def computed_tokens(work: Pass, unit: UnitProfile) -> int:
-    """Tokens of a pass on `unit`, padding included."""
-    return unit.delegation.computed_tokens(work.tokens)
+def _costs(model: Model, work: Workload, unit: UnitProfile) -> tuple[Cost, ...]:
+    """Of each operator over all passes, padded to what the unit computes; bound as in the passes that take longest."""
+    by_pass = []
+    for each in work.passes:
+        tokens = unit.delegation.computed_tokens(each.tokens)
+        chain = operators(model, replace(each, tokens=tokens))
+        once = [cost(operator, unit, tokens) for operator in chain]
+        by_pass.append([Cost(each.count * spent.seconds, spent.bound) for spent in once])
+    return tuple(
+        Cost(math.fsum(part.seconds for part in parts), max(parts, key=lambda part: part.seconds).bound)
+        for parts in zip(*by_pass, strict=True)
+    )
 
 
-def _graph(model: Model, work: Pass, unit: UnitProfile) -> tuple[Operator, ...]:
-    return operators(model, replace(work, tokens=computed_tokens(work, unit)))
-
-
-def _handed_s(unit: UnitProfile, size_bytes: float) -> float:
-    return unit.handover_s + (size_bytes / unit.link_bytes_per_s if unit.link_bytes_per_s else 0.0)
+def _handed_s(model: Model, work: Workload, unit: UnitProfile) -> tuple[float, ...]:
+    """Over all passes: what the unit's link takes for the input, which is small, and for what each operator leaves."""
+    count = sum(each.count for each in work.passes)
+    chains = [(each.count, operators(model, each)) for each in work.passes]
+    carried = [math.fsum(n * chain[at].state_bytes for n, chain in chains) for at in range(len(chains[0][1]))]
+    return tuple(
+        count * unit.handover_s + (size_bytes / unit.link_bytes_per_s if unit.link_bytes_per_s else 0.0)
+        for size_bytes in (0.0, *carried)
+    )
