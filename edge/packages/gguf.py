@@ -72,6 +72,8 @@ class GgufHeader:
     tensors: tuple[TensorInfo, ...]
     data_offset: int
     file_bytes: int
+    extents: Mapping[str, tuple[int, int]]
+    """Where each key with its value stands: first byte, and the one behind the last."""
 
 
 def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
@@ -90,15 +92,16 @@ def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
     version = _preamble(cursor)
     tensor_count = cursor.count("tensor_count", TENSORS_LIMIT)
     key_count = cursor.count("metadata_kv_count", KEYS_LIMIT)
-    metadata = _metadata(cursor, key_count)
+    extents: dict[str, tuple[int, int]] = {}
+    metadata = _metadata(cursor, key_count, extents)
     stated = metadata.get("general.alignment")  # checked where it was read
     alignment = stated if isinstance(stated, int) else ALIGNMENT_DEFAULT_BYTES
     described = [_tensor(cursor, index) for index in range(tensor_count)]
     data_offset = -(-cursor.offset // alignment) * alignment
-    if not described:  # a vocabulary file: nothing follows, not even padding
+    if not described:  # a vocabulary file, or the first part of a split one: nothing follows but padding
         data_offset = cursor.offset
     tensors = _placed(described, data_offset, alignment, status.st_size if with_data else None)
-    return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size)
+    return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size, extents)
 
 
 def _preamble(cursor: _Cursor) -> int:
@@ -112,15 +115,18 @@ def _preamble(cursor: _Cursor) -> int:
     return int(version)
 
 
-def _metadata(cursor: _Cursor, key_count: int) -> dict[str, Value]:
+def _metadata(cursor: _Cursor, key_count: int, extents: dict[str, tuple[int, int]]) -> dict[str, Value]:
+    """All keys with their values; `extents` is filled with where they stand."""
     metadata: dict[str, Value] = {}
     for index in range(key_count):
+        start = cursor.offset
         key = cursor.string(f"key {index}", KEY_LIMIT_BYTES)
         if not key:
             cursor.refuse(f"key {index}", "is empty.")
         if key in metadata:
             cursor.refuse(f"key {index}", f"repeats {key!r}.")
         metadata[key] = value = _value(cursor, key)
+        extents[key] = (start, cursor.offset)
         if key == "general.alignment" and not _is_alignment(value):
             cursor.refuse(key, f"is no power of two up to {ALIGNMENT_LIMIT_BYTES}.")
     return metadata
@@ -194,6 +200,8 @@ def _placed(
     placed: list[TensorInfo] = []
     names: set[str] = set()
     expected = end = data_offset
+    if not described:
+        expected = -(-end // alignment) * alignment
     for stated_at, tensor in described:
         at = data_offset + tensor.offset
         if tensor.name in names:

