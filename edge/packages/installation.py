@@ -68,6 +68,8 @@ class Installation:
         self._versions = versions
         self._trust = trust
         self._progress = progress
+        self.has_installed = False
+        """Whether a version was made current; not where the very one was there already."""
 
     @contextmanager
     def workspace(self, size_bytes: int) -> Iterator[Path]:
@@ -175,6 +177,7 @@ class Installation:
         sync_tree(staging)
         self._progress(Progress(Step.ACTIVATE))
         folder = self._versions.activate(staging, raw)
+        self.has_installed = True
         return Package(name=manifest.name, folder=folder, manifest=manifest)
 
     def _require_sequence(self, sequence: int, signed_digest: str | None = None) -> None:

@@ -21,8 +21,8 @@ from edge.packages.sources.remote import fetch_package
 from edge.packages.sources.web import WebFetcher, discard
 from edge.packages.sources.wheel import fetch_wheel, member_of
 from edge.packages.store import PackageStore
-from edge.packages.trust import NO_TRUST, Trust, TrustedKey
-from edge.packages.verification import Verified, verify, vouched
+from edge.packages.trust import NO_TRUST, Trust, TrustedKey, TrustedKeys, with_key
+from edge.packages.verification import Verified, check_bytes, verify, vouched
 from shared.errors import InvalidRequest, NotFound, TrustError
 
 
@@ -39,6 +39,7 @@ class Library:
     ) -> None:
         """`state` keeps what is known of channels and time; default: beside the packages."""
         self._remote = remote
+        self._root = root
         self._store = PackageStore(root, trust)
         self._trust = trust
         self._state = state or root.parent / "trust"
@@ -69,10 +70,11 @@ class Library:
             return self._pull_remote(remote, name or remote.package_name, signing_key, progress)
         channel, _, released = source.rpartition("#")
         if channel:
-            return self._pull_published(released, self._channel(channel).latest(released), progress)
+            return self._pull_published(released, self._latest(channel, released), progress)
         path = Path(source)
         if is_package_folder(path):
-            return self._pull_published(*published_in(path), progress)
+            name_there, published = published_in(path)
+            return self._pull_published(name_there, published, progress, offered=path)
         if path.suffix == ".gguf" or path.is_dir():
             return self.import_path(path, name or name_of(path), signing_key=signing_key, progress=progress)
         entry = _entry_of_wheel(path) if path.suffix == ".whl" else entry_named(source)
@@ -280,9 +282,34 @@ class Library:
         except (NotFound, TrustError):
             return None
 
-    def _pull_published(self, name: str, published: Published, progress: ProgressListener) -> Package:
+    def _pull_published(
+        self, name: str, published: Published, progress: ProgressListener, *, offered: Path | None = None
+    ) -> Package:
+        """`offered` is a folder of this machine: what it holds is checked also where nothing is left to install."""
         with self._store.installation(name, progress) as installation:
-            return installation.install_published(published)
+            package = installation.install_published(published)
+        if offered is not None and not installation.has_installed:
+            check_bytes(offered, package.manifest, progress)
+        return package
+
+    def _latest(self, source: str, name: str) -> Published:
+        """The latest release in a channel. Where a trusted key has handed over to another, that one is trusted too."""
+        channel = self._channel(source)
+        published = channel.latest(name)
+        for each in channel.successors:
+            key = TrustedKeys(self._state).succeed(each.predecessor, each.public)
+            self._trust = with_key(self._trust, key)
+            self._store = PackageStore(self._root, self._trust)
+            self._trust.warn(
+                TrustError(
+                    f"{each.predecessor.name} has handed its channel over to another key, which is trusted from now on "
+                    f"as {key.name} ({key.key_id[:16]}). Its own key stays: isthmus edge trust remove "
+                    f"{each.predecessor.name}",
+                    param="trust",
+                    code="key_handed_over",
+                )
+            )
+        return published
 
     def _installed(
         self, entry: CatalogueEntry, signing_key: SigningKey | None, progress: ProgressListener
