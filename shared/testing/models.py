@@ -68,20 +68,30 @@ def write_gguf(
         keys[f"{architecture}.attention.key_length"] = head_length
         keys[f"{architecture}.attention.value_length"] = head_length
     listed = _named(arrays, architecture)
-    for key, number in {**keys, **_named(numbers, architecture)}.items():
-        if key not in listed:
-            writer.add_uint32(key, number)
-    for key, values in listed.items():
-        writer.add_array(key, list(values))
-    for key, switch in _named(switches, architecture).items():
-        writer.add_bool(key, switch)
-    for key, text in {**_TEXTS, **_named(strings, architecture)}.items():
-        writer.add_string(key, text)
+    further = {key: number for key, number in {**keys, **_named(numbers, architecture)}.items() if key not in listed}
+    _write_keys(writer, further, {**_TEXTS, **_named(strings, architecture)}, listed, _named(switches, architecture))
     if words:
         writer.add_token_list(words)
     _describe_tensors(writer, layers, embedding, len(words))
     _finish(writer, path, data_bytes=4 * (embedding * max(len(words), 1) + (layers + 1) * embedding))
     return path
+
+
+def _write_keys(
+    writer: gguf.GGUFWriter,
+    numbers: Mapping[str, int],
+    strings: Mapping[str, str],
+    arrays: Mapping[str, Sequence[object]],
+    switches: Mapping[str, bool],
+) -> None:
+    for key, number in numbers.items():
+        writer.add_uint32(key, number)
+    for key, values in arrays.items():
+        writer.add_array(key, list(values))
+    for key, switch in switches.items():
+        writer.add_bool(key, switch)
+    for key, text in strings.items():
+        writer.add_string(key, text)
 
 
 def _finish(writer: gguf.GGUFWriter, path: Path, *, data_bytes: int) -> None:
