@@ -53,7 +53,7 @@ def serve(
         model=model,
         slots=slots,
         context_tokens=context,
-        threads=threads,
+        engine={"threads": threads} if threads else None,
         router={"url": router} if router else None,
     )
     logs.configure(level=settings.log_level)
