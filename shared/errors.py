@@ -89,10 +89,11 @@ class ContextLengthExceeded(ClientError):
     default_code = "context_length_exceeded"
 
     @classmethod
-    def of(cls, *, needed_tokens: int, limit_tokens: int, param: str) -> Self:
-        """The error for a request of `needed_tokens` where `limit_tokens` is the most that fits."""
+    def of(cls, *, needed_tokens: int, limit_tokens: int, param: str, prompt_tokens: int | None = None) -> Self:
+        """The error for a request of `needed_tokens`, of them `prompt_tokens`, where `limit_tokens` at most fit."""
+        share = "" if prompt_tokens is None else f" ({prompt_tokens} in the prompt)"
         return cls(
-            f"This request needs {needed_tokens} tokens; the largest allowed context is {limit_tokens} tokens.",
+            f"This request needs {needed_tokens} tokens{share}; the largest allowed context is {limit_tokens} tokens.",
             param=param,
         )
 

@@ -1,33 +1,44 @@
 """What decides how text becomes tokens, in a form that two tiers can compare, and how a checkpoint folder states it.
 
-Compared are the token list, the ids at which text begins and ends, and the chat template. The pre-tokenizer is not: a
-GGUF file names it by a tag and a checkpoint describes it by rules, and different rules can split alike.
+Compared are the token list, the merges and the pre-tokenizer's rules (`shared.pretokenizer`) of byte-level BPE, the ids
+at which text begins and ends, whether they are added unasked, and the chat template.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from shared.pretokenizer import family_of_rules
+
 _FILE_LIMIT_BYTES = 64 << 20
 _TOKENS_LIMIT = 1 << 22
-_COMPARED_IDS = ("bos", "eos")
+_COMPARED_IDS = ("bos", "eos", "unknown")
+_CONFIG_NAMES = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token"}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerIdentity:
-    """`tokens_sha256` is over every token in the order of ids: length as 8 bytes, little end first, then UTF-8."""
+    """`tokens_sha256` is over every token in the order of ids: length as 8 bytes, little end first, then UTF-8.
+
+    `merges_sha256` is the same over the merges, `A B` each. What is None is not stated, or means nothing here.
+    """
 
     tokens: int
     tokens_sha256: str
     special_ids: Mapping[str, int]
     chat_template_sha256: str | None
+    pre: str | None = None
+    """Family of the pre-tokenizer's rules; None where the tokenizer is no byte-level BPE."""
+    merges_sha256: str | None = None
+    adds: Mapping[str, bool] = field(default_factory=dict)
+    """Whether `bos` and `eos` are added to a text that does not ask for them."""
 
     @property
     def fingerprint(self) -> str:
@@ -35,7 +46,11 @@ class TokenizerIdentity:
 
         The first id of a text is left out: many checkpoints of models that do not use one state none.
         """
-        value = [self.tokens, self.tokens_sha256, self.special_ids.get("eos"), self.chat_template_sha256]
+        value: list[object] = [
+            self.tokens, self.tokens_sha256, self.special_ids.get("eos"), self.chat_template_sha256
+        ]  # fmt: skip
+        if self.pre is not None:
+            value += [self.pre, self.merges_sha256]
         return hashlib.sha256(orjson.dumps(value)).hexdigest()
 
 
@@ -50,6 +65,15 @@ def differences(one: TokenizerIdentity, other: TokenizerIdentity) -> tuple[str, 
         first, second = one.special_ids.get(name), other.special_ids.get(name)
         if first is not None and second is not None and first != second:
             found.append(f"{name} is {first} against {second}")
+    if one.pre != other.pre and None not in (one.pre, other.pre):
+        found.append(f"the pre-tokenizer ({one.pre} against {other.pre})")
+    if one.merges_sha256 != other.merges_sha256 and None not in (one.merges_sha256, other.merges_sha256):
+        found.append("the merges")
+    found.extend(
+        f"whether {name} is added ({_word(one.adds[name])} against {_word(other.adds[name])})"
+        for name in sorted(one.adds.keys() & other.adds.keys())
+        if one.adds[name] != other.adds[name]
+    )
     if one.chat_template_sha256 != other.chat_template_sha256:
         found.append("the chat template")
     return tuple(found)
@@ -65,12 +89,54 @@ def identity_of(folder: Path) -> TokenizerIdentity | None:
         tokens = _in_order(ids)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
         return None
+    special = {name: ids[text] for name, key in _CONFIG_NAMES.items() if (text := _text(config.get(key))) in ids}
+    return TokenizerIdentity(
+        tokens=len(tokens),
+        tokens_sha256=sha256_of(tokens),
+        special_ids=special,
+        chat_template_sha256=_template_sha256(folder, config),
+        pre=family_of_rules(tokenizer.get("pre_tokenizer")),
+        merges_sha256=merges_sha256(tokenizer),
+        adds=_adds(tokenizer, config),
+    )
+
+
+def sha256_of(texts: Iterable[str]) -> str:
+    """Hash of a list of texts as a GGUF file stores it: 64-bit length, then UTF-8."""
     digest = hashlib.sha256()
-    for token in tokens:
-        raw = token.encode("utf-8", "surrogatepass")
+    for text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
         digest.update(struct.pack("<Q", len(raw)) + raw)
-    special = {name: ids[text] for name in _COMPARED_IDS if (text := _text(config.get(f"{name}_token"))) in ids}
-    return TokenizerIdentity(len(tokens), digest.hexdigest(), special, _template_sha256(folder, config))
+    return digest.hexdigest()
+
+
+def merges_sha256(tokenizer: Mapping[str, Any]) -> str | None:
+    """Hash of the merges in the document of a `tokenizer.json`, whichever of the two forms they have."""
+    model = tokenizer.get("model")
+    merges = model.get("merges") if isinstance(model, dict) else None
+    if not isinstance(merges, list) or not merges:
+        return None
+    texts = [" ".join(each) if isinstance(each, list) and all(isinstance(part, str) for part in each) else each
+             for each in merges]  # fmt: skip
+    return sha256_of(texts) if all(isinstance(text, str) for text in texts) else None
+
+
+def _adds(tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether the first and the last piece of a lone text is a special token, unless the configuration says so."""
+    adds: dict[str, bool] = {}
+    processor = tokenizer.get("post_processor")
+    pieces = processor.get("single") if isinstance(processor, dict) else None
+    if isinstance(processor, dict) and processor.get("type") == "TemplateProcessing" and isinstance(pieces, list):
+        special = [isinstance(piece, dict) and "SpecialToken" in piece for piece in pieces]
+        adds = {"bos": bool(special) and special[0], "eos": bool(special) and special[-1]}
+    for name in ("bos", "eos"):
+        if isinstance(stated := config.get(f"add_{name}_token"), bool):
+            adds[name] = stated
+    return adds
+
+
+def _word(value: bool) -> str:
+    return "yes" if value else "no"
 
 
 def _token_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:

@@ -24,7 +24,14 @@ _LIMITS = {
     "attention.head_count_kv": 4096,
     "attention.key_length": 8192,
     "attention.value_length": 8192,
+    "attention.key_length_swa": 8192,
+    "attention.value_length_swa": 8192,
+    "attention.kv_lora_rank": 1 << 16,
     "attention.sliding_window": 1 << 24,
+    "expert_feed_forward_length": 1 << 20,
+    "expert_count": 4096,
+    "expert_shared_count": 4096,
+    "rope.dimension_count": 8192,
     "vocab_size": 1 << 22,
 }
 
@@ -38,6 +45,7 @@ _RECURRENT = frozenset(
      "nemotron_h_moe", "plamo2", "qwen35", "qwen35moe", "qwen3next", "rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"}
 )  # fmt: skip
 _RECURRENT_KEYS = (".ssm.", ".wkv.", ".shortconv.", ".linear_attention.")
+_LAYERS_WITHOUT_CACHE = frozenset({"deci"})
 _ENCODERS = frozenset(
     {"bert", "jina-bert-v2", "jina-bert-v3", "modern-bert", "nomic-bert", "nomic-bert-moe", "t5encoder"}
 )  # fmt: skip
@@ -91,25 +99,77 @@ def geometry_of(metadata: Mapping[str, object], *, vocabulary_tokens: int | None
     layers = read.integer("block_count")
     embedding = read.integer("embedding_length")
     heads_by_layer = read.per_layer("attention.head_count", layers)
-    heads = max(heads_by_layer)
-    kv_heads = read.per_layer("attention.head_count_kv", layers, default=heads_by_layer)
-    if any(own % kv for own, kv in zip(heads_by_layer, kv_heads, strict=True)):
-        raise read.corrupt("attention.head_count_kv", "does not divide the number of heads")
+    if not any(heads_by_layer):
+        raise read.corrupt("attention.head_count", "is 0 in every layer")
+    kv_heads = _kv_heads(read, layers, heads_by_layer)
+    _require_cache(read, architecture, heads_by_layer, kv_heads)
     window = _window(read, architecture, layers)
+    # Where layers differ the smallest number of heads gives the largest head, which is the upper bound.
+    head_length = embedding // min(heads for heads in heads_by_layer if heads)
+    expert_columns = read.integer("expert_feed_forward_length") if read.has("expert_feed_forward_length") else None
+    columns = None if expert_columns is None else (expert_columns,) * layers
+    latent = _latent_key_length(read, kv_heads)
     return ModelGeometry(
         architecture=architecture,
         embedding_length=embedding,
-        feed_forward_length=max(read.per_layer("feed_forward_length", layers)),
-        heads=heads,
+        feed_forward_length=max(1, *read.per_layer("feed_forward_length", layers, default=columns)),
+        heads=max(heads_by_layer),
         kv_heads_by_layer=kv_heads,
-        key_length=read.integer("attention.key_length", default=embedding // heads),
-        value_length=read.integer("attention.value_length", default=embedding // heads),
+        key_length=max(read.length("key_length", default=head_length), latent),
+        value_length=read.length("value_length", default=head_length),
         vocabulary_tokens=vocabulary_tokens or read.integer("vocab_size"),
         trained_context_tokens=read.integer("context_length"),
         window_tokens=window.tokens,
         windowed_by_layer=window.by_layer,
-        findings=(*window.findings, *(("latent_attention_in_full",) if read.has("attention.kv_lora_rank") else ())),
+        findings=(*window.findings, *(("latent_attention_in_full",) if latent else ())),
     )
+
+
+def _kv_heads(read: _Reader, layers: int, heads_by_layer: tuple[int, ...]) -> tuple[int, ...]:
+    """Heads of keys and values; 0 for all is what a model states that keeps something else in every layer."""
+    name = "attention.head_count_kv"
+    return (0,) * layers if read.value(name) == 0 else read.per_layer(name, layers, default=heads_by_layer)
+
+
+def _require_cache(
+    read: _Reader, architecture: str, heads_by_layer: tuple[int, ...], kv_heads: tuple[int, ...]
+) -> None:
+    """Layers without keys and values keep nothing in one architecture; in any other, what they keep is not known."""
+    if not any(kv_heads) or (0 in kv_heads and architecture not in _LAYERS_WITHOUT_CACHE):
+        raise UnsupportedArchitecture(
+            f"{architecture[:64]!r} has layers without keys and values; no memory can be promised for what they keep.",
+            param=f"{architecture}.attention.head_count_kv",
+        )
+    if any(kv and own % kv for own, kv in zip(heads_by_layer, kv_heads, strict=True)):
+        raise read.corrupt("attention.head_count_kv", "does not divide the number of heads")
+
+
+def _latent_key_length(read: _Reader, kv_heads: tuple[int, ...]) -> int:
+    """Key elements that latent attention keeps for a token, spread over the heads that it is stored in; 0 without it.
+
+    Source: llama.cpp, `deepseek2`: one row of `kv_lora_rank` and the rotated dimensions.
+    """
+    if not read.has("attention.kv_lora_rank"):
+        return 0
+    row = read.integer("attention.kv_lora_rank")
+    row += read.integer("rope.dimension_count") if read.has("rope.dimension_count") else 0
+    return -(-row // min(heads for heads in kv_heads if heads))
+
+
+def expert_columns(metadata: Mapping[str, object], geometry: ModelGeometry) -> int:
+    """Columns of all experts of a layer together, those of a layer without experts where there are none.
+
+    Raises:
+        ModelCorrupt: a number of experts is out of range.
+    """
+    read = _Reader(metadata, geometry.architecture)
+    if not read.has("expert_count") or read.value("expert_count") == 0:
+        return geometry.feed_forward_length
+    each = geometry.feed_forward_length
+    if read.has("expert_feed_forward_length"):
+        each = read.integer("expert_feed_forward_length")
+    shared = read.integer("expert_shared_count") if read.value("expert_shared_count") else 0
+    return max(geometry.feed_forward_length, (read.integer("expert_count") + shared) * each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +226,12 @@ class _Reader:
     def value(self, name: str) -> object:
         return self._metadata.get(f"{self._architecture}.{name}")
 
+    def length(self, name: str, *, default: int) -> int:
+        """The length of a head; where layers with a window have another one, the larger of the two."""
+        stated = self.integer(f"attention.{name}", default=default)
+        windowed = f"attention.{name}_swa"
+        return max(stated, self.integer(windowed)) if self.has(windowed) else stated
+
     def integer(self, name: str, *, default: int | None = None) -> int:
         value = self._metadata.get(f"{self._architecture}.{name}", default)
         return self._checked(name, value)
@@ -176,7 +242,8 @@ class _Reader:
             return (self._checked(name, value),) * layers
         if len(value) != layers:
             raise self.corrupt(name, f"has {len(value)} entries for {layers} layers")
-        return tuple(self._checked(name, entry) for entry in value)
+        # 0 in one layer of many: that layer has no such part.
+        return tuple(0 if entry is not False and entry == 0 else self._checked(name, entry) for entry in value)
 
     def _checked(self, name: str, value: object) -> int:
         if value is None:

@@ -57,8 +57,10 @@ def counted(tensors: Iterable[tuple[str, int]], layers: int) -> ParameterCounts:
     return ParameterCounts(embedding, tuple(by_layer), head, other)
 
 
-def derived(geometry: ModelGeometry) -> ParameterCounts:
+def derived(geometry: ModelGeometry, *, feed_forward_columns: int | None = None) -> ParameterCounts:
     """Counts of a gated decoder with these dimensions, tied, for a file that describes no tensors.
+
+    `feed_forward_columns` are those of all experts of a layer together (default: of the one feed-forward part).
 
     Per layer: queries and their output (heads x head size x width), keys and values (KV heads), three matrices of the
     feed-forward part (gate, up, down), two norms, and one norm of a head's size for queries and keys where used.
@@ -66,7 +68,8 @@ def derived(geometry: ModelGeometry) -> ParameterCounts:
     width = geometry.embedding_length
     attention = width * geometry.heads * (geometry.key_length + geometry.value_length)
     norms = 2 * width + (2 * geometry.key_length if geometry.architecture in _HEAD_NORMS else 0)
-    fixed = attention + 3 * width * geometry.feed_forward_length + norms
+    columns = feed_forward_columns or geometry.feed_forward_length
+    fixed = attention + 3 * width * columns + norms
     per_kv_head = width * (geometry.key_length + geometry.value_length)
     return ParameterCounts(
         embedding=geometry.vocabulary_tokens * width,

@@ -20,6 +20,7 @@ _SPARE_BYTES = 16 << 20
 _DISK_ERRORS = {
     errno.ENOSPC: "The disk is full",
     errno.EDQUOT: "The disk quota is used up",
+    errno.EFBIG: "A file may not become that large (ulimit -f, or the file system)",
     errno.EROFS: "The disk is read-only",
     errno.EACCES: "Writing is not permitted",
     errno.EPERM: "Writing is not permitted",

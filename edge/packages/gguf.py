@@ -12,7 +12,7 @@ import os
 import stat
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from edge.packages.ggml_types import ARRAY, BOOL, SCALAR_FORMATS, STRING, TENSOR_TYPES
@@ -36,6 +36,7 @@ KEPT_NUMBERS_LIMIT = 1 << 16
 ALIGNMENT_DEFAULT_BYTES = 32
 ALIGNMENT_LIMIT_BYTES = 1 << 16
 _WINDOW_BYTES = 1 << 20
+_PREAMBLE_BYTES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +54,14 @@ Value = int | float | bool | str | tuple[int | float | bool, ...] | GgufArray
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor: dimensions innermost first, `offset` from the start of the file."""
+    """One tensor: dimensions innermost first, `offset` and where it is described from the start of the file."""
 
     name: str
     dimensions: tuple[int, ...]
     type_name: str
     offset: int
     size_bytes: int
+    described_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,13 @@ class GgufHeader:
     tensors: tuple[TensorInfo, ...]
     data_offset: int
     file_bytes: int
+    extents: Mapping[str, tuple[int, int]]
+    """Where each key with its value stands: first byte, and the one behind the last."""
+
+    @property
+    def keys_end(self) -> int:
+        """Offset behind the last key."""
+        return max((end for _, end in self.extents.values()), default=_PREAMBLE_BYTES)
 
 
 def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
@@ -90,15 +99,16 @@ def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
     version = _preamble(cursor)
     tensor_count = cursor.count("tensor_count", TENSORS_LIMIT)
     key_count = cursor.count("metadata_kv_count", KEYS_LIMIT)
-    metadata = _metadata(cursor, key_count)
+    extents: dict[str, tuple[int, int]] = {}
+    metadata = _metadata(cursor, key_count, extents)
     stated = metadata.get("general.alignment")  # checked where it was read
     alignment = stated if isinstance(stated, int) else ALIGNMENT_DEFAULT_BYTES
     described = [_tensor(cursor, index) for index in range(tensor_count)]
     data_offset = -(-cursor.offset // alignment) * alignment
-    if not described:  # a vocabulary file: nothing follows, not even padding
+    if not described:  # a vocabulary file, or the first part of a split one: nothing follows but padding
         data_offset = cursor.offset
     tensors = _placed(described, data_offset, alignment, status.st_size if with_data else None)
-    return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size)
+    return GgufHeader(version, alignment, metadata, tensors, data_offset, status.st_size, extents)
 
 
 def _preamble(cursor: _Cursor) -> int:
@@ -112,15 +122,18 @@ def _preamble(cursor: _Cursor) -> int:
     return int(version)
 
 
-def _metadata(cursor: _Cursor, key_count: int) -> dict[str, Value]:
+def _metadata(cursor: _Cursor, key_count: int, extents: dict[str, tuple[int, int]]) -> dict[str, Value]:
+    """All keys with their values; `extents` is filled with where they stand."""
     metadata: dict[str, Value] = {}
     for index in range(key_count):
+        start = cursor.offset
         key = cursor.string(f"key {index}", KEY_LIMIT_BYTES)
         if not key:
             cursor.refuse(f"key {index}", "is empty.")
         if key in metadata:
             cursor.refuse(f"key {index}", f"repeats {key!r}.")
         metadata[key] = value = _value(cursor, key)
+        extents[key] = (start, cursor.offset)
         if key == "general.alignment" and not _is_alignment(value):
             cursor.refuse(key, f"is no power of two up to {ALIGNMENT_LIMIT_BYTES}.")
     return metadata
@@ -166,6 +179,7 @@ def _is_alignment(value: Value) -> bool:
 
 def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
     """Where a description states its offset, and the description as written: relative to the tensor data."""
+    start = cursor.offset
     name = cursor.string(f"name of tensor {index}", TENSOR_NAME_LIMIT_BYTES)
     rank = int(cursor.scalar(f"rank of {name}", "<I"))
     if not 1 <= rank <= 4:
@@ -184,7 +198,7 @@ def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
         cursor.refuse(f"dimensions of {name}", f"do not divide into blocks of {kind.block_elements} ({kind.name}).")
     size_bytes = elements // kind.block_elements * kind.block_bytes
     offset = int(cursor.scalar(f"offset of {name}", "<Q"))
-    return cursor.field_offset, TensorInfo(name, dimensions, kind.name, offset, size_bytes)
+    return cursor.field_offset, TensorInfo(name, dimensions, kind.name, offset, size_bytes, start)
 
 
 def _placed(
@@ -194,6 +208,8 @@ def _placed(
     placed: list[TensorInfo] = []
     names: set[str] = set()
     expected = end = data_offset
+    if not described:
+        expected = -(-end // alignment) * alignment
     for stated_at, tensor in described:
         at = data_offset + tensor.offset
         if tensor.name in names:
@@ -207,7 +223,7 @@ def _placed(
                 param=tensor.name,
             )
         names.add(tensor.name)
-        placed.append(TensorInfo(tensor.name, tensor.dimensions, tensor.type_name, at, tensor.size_bytes))
+        placed.append(replace(tensor, offset=at))
         end = at + tensor.size_bytes
         expected = -(-end // alignment) * alignment
     if file_bytes is not None and not end <= file_bytes <= expected:

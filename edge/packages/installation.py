@@ -32,7 +32,7 @@ from edge.packages.staging import Incoming, Readable, stage
 from edge.packages.trust import Trust
 from edge.packages.verification import verify
 from edge.packages.versions import Versions, fingerprint
-from shared.errors import Downgrade, ModelCorrupt, TrustError
+from shared.errors import DigestMismatch, Downgrade, ModelCorrupt, TrustError
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Origin:
     source: str
     size_bytes: int
     sha256: str | None = None
+    digest: str | None = None
+    """The same for the package as a whole."""
     license: str | None = None
     sequence: int | None = None
     """None: as high as what is installed, for files that carry no number."""
@@ -66,6 +68,8 @@ class Installation:
         self._versions = versions
         self._trust = trust
         self._progress = progress
+        self.has_installed = False
+        """Whether a version was made current; not where the very one was there already."""
 
     @contextmanager
     def workspace(self, size_bytes: int) -> Iterator[Path]:
@@ -111,10 +115,13 @@ class Installation:
                 PackageFile(path=file.path, sha256=hashes[file.path], size_bytes=file.size_bytes)
                 for file in sorted(files, key=lambda file: file.path)
             )
+            digest = digest_of(staged, entry)
+            if origin.digest not in (None, digest):
+                raise DigestMismatch(f"{origin.source} is not the package that was pinned.", param="digest")
             self._progress(Progress(Step.CHECK))
             manifest = Manifest(
                 name=self._name,
-                digest=digest_of(staged, entry),
+                digest=digest,
                 sequence=sequence,
                 source=origin.source,
                 license=origin.license,
@@ -170,6 +177,7 @@ class Installation:
         sync_tree(staging)
         self._progress(Progress(Step.ACTIVATE))
         folder = self._versions.activate(staging, raw)
+        self.has_installed = True
         return Package(name=manifest.name, folder=folder, manifest=manifest)
 
     def _require_sequence(self, sequence: int, signed_digest: str | None = None) -> None:

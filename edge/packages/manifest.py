@@ -52,6 +52,10 @@ class TokenizerFacts(_Frozen):
     """Over the token list as it stands in the file, lengths included."""
     special_ids: dict[str, int]
     chat_template_sha256: str | None
+    merges_sha256: str | None = None
+    """Over the merges of a BPE tokenizer, as over the tokens."""
+    adds: dict[str, bool] = {}
+    """Whether `bos` and `eos` are added to every text, where the file says so."""
     findings: tuple[str, ...] = ()
     """What a reader should know, such as `pre_tokenizer_missing`."""
 

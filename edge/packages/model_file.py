@@ -6,12 +6,15 @@ import hashlib
 import math
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from edge.memory.geometry import ModelGeometry, geometry_of
 from edge.packages.ggml_types import FILE_TYPES, STRING
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.manifest import ModelFacts, RopeFacts, TokenizerFacts
-from shared.errors import ModelCorrupt, NotABaseModel, UnsupportedArchitecture
+from edge.packages.tensor_agreement import check_tensors
+from shared.errors import ModelCorrupt, NotABaseModel, TrustError, UnsupportedArchitecture
 
 SUPPORTED_ARCHITECTURES = frozenset(
     {"apertus", "arcee", "command-r", "ernie4_5", "exaone", "gemma", "gemma2", "gemma3", "granite", "hunyuan-dense",
@@ -22,6 +25,7 @@ SUPPORTED_ARCHITECTURES = frozenset(
 bound). Others would be planned wrongly, so they are refused by name."""
 
 _TOKENS = "tokenizer.ggml.tokens"
+_MERGES = "tokenizer.ggml.merges"
 _SPECIAL = {
     "bos": "tokenizer.ggml.bos_token_id",
     "eos": "tokenizer.ggml.eos_token_id",
@@ -29,7 +33,6 @@ _SPECIAL = {
     "unknown": "tokenizer.ggml.unknown_token_id",
     "padding": "tokenizer.ggml.padding_token_id",
 }
-_BLOCK = re.compile(r"^blk\.(\d+)\.")
 _HASH_CHUNK_BYTES = 1 << 20
 _ROLES = (
     (re.compile(r"^token_embd\.weight$"), "embedding"),
@@ -52,14 +55,43 @@ def inspect(fd: int) -> ModelFacts:
         NotABaseModel: it is whole, but an adapter, a vocabulary, a projector or one part of several.
     """
     header = read_header(fd)
-    _require_base_model(header)
+    with located(header):
+        return _facts(fd, header)
+
+
+@contextmanager
+def located(header: GgufHeader) -> Iterator[None]:
+    """Say where in the file the key or tensor stands that a refusal in the block names."""
+    try:
+        yield
+    except TrustError as refusal:
+        offset = _offset_of(header, refusal.param or "")
+        if offset is None or refusal.message.startswith("At byte"):
+            raise
+        raise type(refusal)(f"At byte {offset}: {refusal.message}", param=refusal.param) from None
+
+
+def _offset_of(header: GgufHeader, name: str) -> int | None:
+    if name in header.extents:
+        return header.extents[name][0]
+    for tensor in header.tensors:
+        if tensor.name == name:
+            return tensor.described_offset
+    # A key that is missing would stand before this; a tensor that is missing stands nowhere.
+    return header.keys_end if name.partition(".")[0] in _key_spaces(header) else None
+
+
+def _key_spaces(header: GgufHeader) -> tuple[str, ...]:
+    return ("general", "tokenizer", str(header.metadata.get("general.architecture")))
+
+
+def _facts(fd: int, header: GgufHeader) -> ModelFacts:
+    require_base_model(header)
     architecture = _require_architecture(header)
     tokenizer = _tokenizer(fd, header)
-    geometry = geometry_of(
-        {key: value for key, value in header.metadata.items() if not isinstance(value, GgufArray)},
-        vocabulary_tokens=tokenizer.tokens,
-    )
-    _require_agreement(header, geometry)
+    geometry = geometry_of(header.metadata, vocabulary_tokens=tokenizer.tokens)
+    check_tensors(header, geometry)
+    _check_norms(header, architecture)
     tensor_bytes = tensor_bytes_of(header)
     return ModelFacts(
         architecture=architecture,
@@ -69,18 +101,27 @@ def inspect(fd: int) -> ModelFacts:
         tensor_bytes=tensor_bytes,
         geometry=geometry,
         tokenizer=tokenizer,
-        rope=_rope(header, architecture),
+        rope=_rope(header, geometry),
         trained_context_tokens=geometry.trained_context_tokens,
     )
 
 
-def _require_base_model(header: GgufHeader) -> None:
+def require_base_model(header: GgufHeader) -> None:
+    """Refuse what is no model of its own.
+
+    Raises:
+        NotABaseModel: it is an adapter, a vocabulary, a projector or one part of several.
+    """
     kind = header.metadata.get("general.type", "model")
     if kind != "model":
         raise NotABaseModel(f"general.type is {_shown(kind)}; a base model was expected.", param="general.type")
     parts = header.metadata.get("split.count", 1)
     if parts not in (0, 1):
-        raise NotABaseModel(f"This is one part of a model split into {_shown(parts)} files.", param="split.count")
+        raise NotABaseModel(
+            f"This is one part of a model split into {_shown(parts)} files. Import or pull joins them when they are "
+            "named NAME-00001-of-00002.gguf and lie in one folder.",
+            param="split.count",
+        )
 
 
 def _require_architecture(header: GgufHeader) -> str:
@@ -117,8 +158,32 @@ def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
         tokens_sha256=fingerprint,
         special_ids=_special_ids(header, tokens.count),
         chat_template_sha256=hashlib.sha256(template.encode()).hexdigest() if template else None,
+        merges_sha256=_merges_sha256(fd, header),
+        adds=_adds(header),
         findings=_findings(model, pre, fingerprint, template),
     )
+
+
+def _merges_sha256(fd: int, header: GgufHeader) -> str | None:
+    merges = header.metadata.get(_MERGES)
+    if merges is None:
+        return None
+    if not isinstance(merges, GgufArray) or merges.element_type != STRING:
+        raise ModelCorrupt(f"{_MERGES} is no list of strings.", param=_MERGES)
+    return _sha256_of(fd, merges)
+
+
+def _adds(header: GgufHeader) -> dict[str, bool]:
+    adds = {}
+    for name in ("bos", "eos"):
+        key = f"tokenizer.ggml.add_{name}_token"
+        value = header.metadata.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, bool):
+            raise ModelCorrupt(f"{key} is neither true nor false.", param=key)
+        adds[name] = value
+    return adds
 
 
 def pre_of_tokens(fingerprint: str) -> str | None:
@@ -144,8 +209,8 @@ def _special_ids(header: GgufHeader, tokens: int) -> dict[str, int]:
         value = header.metadata.get(key)
         if value is None:
             continue
-        if not isinstance(value, int) or not 0 <= value < tokens:
-            raise ModelCorrupt(f"{key} is {_shown(value)}, beyond the {tokens} tokens.", param=key)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < tokens:
+            raise ModelCorrupt(f"{key} is {_shown(value)}, not a number or beyond the {tokens} tokens.", param=key)
         ids[name] = value
     return ids
 
@@ -174,26 +239,6 @@ def _sha256_of(fd: int, array: GgufArray) -> str:
     return digest.hexdigest()
 
 
-def _require_agreement(header: GgufHeader, geometry: ModelGeometry) -> None:
-    """Header keys against tensors: where they differ the engine aborts, or answers nonsense with status 200."""
-    stated = header.metadata.get(f"{geometry.architecture}.vocab_size", geometry.vocabulary_tokens)
-    if stated != geometry.vocabulary_tokens:
-        raise ModelCorrupt(
-            f"vocab_size is {_shown(stated)}; the token list has {geometry.vocabulary_tokens}.",
-            param=f"{geometry.architecture}.vocab_size",
-        )
-    expected = (geometry.embedding_length, geometry.vocabulary_tokens)
-    embedding = next((t.dimensions for t in header.tensors if t.name == "token_embd.weight"), None)
-    if embedding != expected:
-        raise ModelCorrupt(f"token_embd.weight is {embedding}; {expected} was expected.", param="token_embd.weight")
-    blocks = {int(match[1]) for tensor in header.tensors if (match := _BLOCK.match(tensor.name))}
-    if blocks != set(range(geometry.layers)):
-        raise ModelCorrupt(
-            f"block_count is {geometry.layers}; the tensors form {len(blocks)} blocks.",
-            param=f"{geometry.architecture}.block_count",
-        )
-
-
 def _quantisation(header: GgufHeader) -> str:
     """The file type where stated, else the type that holds most bytes."""
     stated = header.metadata.get("general.file_type")
@@ -215,20 +260,34 @@ def tensor_bytes_of(header: GgufHeader) -> dict[str, dict[str, int]]:
     return sizes
 
 
-def _rope(header: GgufHeader, architecture: str) -> RopeFacts:
-    def number(name: str) -> int | float | None:
-        key = f"{architecture}.rope.{name}"
-        value = header.metadata.get(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-            raise ModelCorrupt(f"{key} is not a finite number of at least 0.", param=key)
-        return value
-
-    dimensions = number("dimension_count")
+def _rope(header: GgufHeader, geometry: ModelGeometry) -> RopeFacts:
+    architecture = geometry.architecture
+    dimensions = _number(header, f"{architecture}.rope.dimension_count")
+    if dimensions is not None and not (dimensions % 2 == 0 and 0 <= dimensions <= geometry.key_length):
+        key = f"{architecture}.rope.dimension_count"
+        raise ModelCorrupt(f"{key} is {dimensions}; a head has {geometry.key_length}, in pairs.", param=key)
     return RopeFacts(
         dimension_count=int(dimensions) if dimensions is not None else None,
-        freq_base=number("freq_base"),
+        freq_base=_number(header, f"{architecture}.rope.freq_base", above_zero=True),
         scaling_type=_text(header, f"{architecture}.rope.scaling.type"),
-        scaling_factor=number("scaling.factor"),
+        scaling_factor=_number(header, f"{architecture}.rope.scaling.factor"),
     )
+
+
+def _number(header: GgufHeader, key: str, *, above_zero: bool = False) -> int | float | None:
+    """A number that the engine computes with: what is not finite, or below 0, turns every token into nonsense."""
+    value = header.metadata.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise ModelCorrupt(f"{key} is not a finite number of at least 0.", param=key)
+    if above_zero and value == 0:
+        raise ModelCorrupt(f"{key} is 0.", param=key)
+    return value
+
+
+def _check_norms(header: GgufHeader, architecture: str) -> None:
+    for name in ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon"):
+        key = f"{architecture}.{name}"
+        if (value := _number(header, key)) is not None and value >= 1:
+            raise ModelCorrupt(f"{key} is {value}; it must be far below 1.", param=key)

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge.memory.geometry import ModelGeometry, geometry_of
+from edge.memory.geometry import ModelGeometry, expert_columns, geometry_of
 from edge.memory.parameters import ParameterCounts, counted, derived
 from edge.packages.ggml_types import FILE_TYPES
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.manifest import WHOLE_FOLDER
-from edge.packages.model_file import SUPPORTED_ARCHITECTURES, tensor_bytes_of
+from edge.packages.model_file import SUPPORTED_ARCHITECTURES, located, require_base_model, tensor_bytes_of
 from edge.packages.package import Package, opened
-from shared.errors import NotABaseModel, NotFound
+from shared.errors import NotFound
 
 _TOKENS = "tokenizer.ggml.tokens"
 # Bits of an element by the file type that a header without tensors states; any other is counted as 16.
@@ -71,14 +71,15 @@ def outline_of_file(path: Path) -> Outline:
 def outline_of(fd: int, name: str) -> Outline:
     """The outline of the open GGUF file `fd`; raises as `outline_of_file`."""
     header = read_header(fd, with_data=False)
-    kind = header.metadata.get("general.type", "model")
-    if kind != "model":
-        raise NotABaseModel(f"general.type is {repr(kind)[:80]}; a base model was expected.", param="general.type")
+    with located(header):
+        return _outline(header, name, os.fstat(fd).st_size)
+
+
+def _outline(header: GgufHeader, name: str, present_bytes: int) -> Outline:
+    require_base_model(header)
     tokens = header.metadata.get(_TOKENS)
-    geometry = geometry_of(
-        {key: value for key, value in header.metadata.items() if not isinstance(value, GgufArray)},
-        vocabulary_tokens=tokens.count if isinstance(tokens, GgufArray) else None,
-    )
+    vocabulary_tokens = tokens.count if isinstance(tokens, GgufArray) else None
+    geometry = geometry_of(header.metadata, vocabulary_tokens=vocabulary_tokens)
     known = geometry.architecture in SUPPORTED_ARCHITECTURES
     parameters, file_bytes, findings = _weights(header, geometry)
     tensor_bytes = tensor_bytes_of(header) if header.tensors else _derived_bytes(geometry, _quantisation(header))
@@ -96,7 +97,7 @@ def outline_of(fd: int, name: str) -> Outline:
             *(() if known else ("unknown_architecture_in_full",)),
             *geometry.findings,
             *findings,
-            *(("weights_absent",) if file_bytes > os.fstat(fd).st_size else ()),
+            *(("weights_absent",) if file_bytes > present_bytes else ()),
         ),
     )
 
@@ -106,7 +107,7 @@ def _weights(header: GgufHeader, geometry: ModelGeometry) -> tuple[ParameterCoun
         last = header.tensors[-1]
         elements = ((tensor.name, math.prod(tensor.dimensions)) for tensor in header.tensors)
         return counted(elements, geometry.layers), last.offset + last.size_bytes, ()
-    parameters = derived(geometry)
+    parameters = derived(geometry, feed_forward_columns=expert_columns(header.metadata, geometry))
     bits = _EXACT_BITS.get(_quantisation(header), _ASSUMED_BITS)
     # Whether the embedding serves as the head too is said by the tensors alone: both are counted.
     elements_at_most = parameters.total + parameters.embedding

@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edge.packages.manifest import TokenizerFacts
 from edge.packages.package import Package
 from shared.errors import TokenizerMismatch
+from shared.pretokenizer import family_of_tag
 from shared.tokenizer import TokenizerIdentity, differences, identity_of
 
 _MANIFEST_FILE = "isthmus-checkpoint.json"
+_BYTE_LEVEL_BPE = "gpt2"
 _PRE_MISMATCH = "pre_tokenizer_mismatch"
 
 
@@ -27,7 +29,16 @@ class _Checkpoint(BaseModel):
 
 def identity(facts: TokenizerFacts) -> TokenizerIdentity:
     """The facts of a package in the form that tiers compare."""
-    return TokenizerIdentity(facts.tokens, facts.tokens_sha256, facts.special_ids, facts.chat_template_sha256)
+    is_byte_level = facts.model == _BYTE_LEVEL_BPE
+    return TokenizerIdentity(
+        tokens=facts.tokens,
+        tokens_sha256=facts.tokens_sha256,
+        special_ids=facts.special_ids,
+        chat_template_sha256=facts.chat_template_sha256,
+        pre=family_of_tag(facts.pre or "default") if is_byte_level else None,
+        merges_sha256=facts.merges_sha256,
+        adds=facts.adds,
+    )
 
 
 def check_parity(package: Package, checkpoints: Path) -> None:
@@ -35,7 +46,7 @@ def check_parity(package: Package, checkpoints: Path) -> None:
 
     Raises:
         TokenizerMismatch: the pre-tokenizer tag is not that of the vocabulary's family, or a checkpoint's token list,
-            special ids or chat template differ; names what differs and where.
+            merges, pre-tokenizer, special ids or chat template differ; names what differs and where.
     """
     facts = package.manifest.model.tokenizer
     if _PRE_MISMATCH in facts.findings:

@@ -16,6 +16,8 @@ from edge.packages.signing_key import key_id_of, public_pem, read_public
 from shared.errors import NotFound, SettingsError, TrustError, Unsigned, UntrustedKey
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_LIMIT = 64
+_ID_DIGITS = 8
 _SUFFIX = ".pub"
 
 
@@ -85,6 +87,11 @@ class Trust:
         self.warn(problem)
 
 
+def with_key(trust: Trust, key: TrustedKey) -> Trust:
+    """The same policy with one more key."""
+    return Trust(trust.policy, {**trust.keys, key.key_id: key}, trust.warn)
+
+
 def replace_policy(trust: Trust, policy: TrustPolicy) -> Trust:
     """The same keys under another policy."""
     return Trust(policy, trust.keys, trust.warn)
@@ -125,7 +132,19 @@ class TrustedKeys:
         Raises:
             SettingsError: no such key, an unfit name, or one that another key has.
         """
-        key = _key(name or path.stem, read_public(path))
+        return self._add(_key(name or path.stem, read_public(path)))
+
+    def succeed(self, predecessor: TrustedKey, public: Ed25519PublicKey) -> TrustedKey:
+        """Trust `public` beside the key that has handed over to it, under a name made of that key's and its own id.
+
+        Raises:
+            SettingsError: it cannot be written.
+        """
+        key_id = key_id_of(public)
+        name = f"{predecessor.name[: _NAME_LIMIT - _ID_DIGITS - 1]}-{key_id[:_ID_DIGITS]}"
+        return self._add(_key(name, public))
+
+    def _add(self, key: TrustedKey) -> TrustedKey:
         check_key_name(key.name)
         for known in self.all():
             if known.key_id == key.key_id and known.name == key.name:

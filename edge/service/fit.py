@@ -42,6 +42,7 @@ async def check(request: EngineRequest, counter: Counter, *, context_tokens: int
         raise ContextLengthExceeded.of(
             needed_tokens=prompt_tokens + request.max_tokens,
             limit_tokens=context_tokens,
+            prompt_tokens=prompt_tokens,
             param=request.max_tokens_param,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,11 +41,13 @@ def write_gguf(
     tokens: list[str] | None = None,
     numbers: Mapping[str, int] | None = None,
     strings: Mapping[str, str] | None = None,
+    arrays: Mapping[str, Sequence[object]] | None = None,
+    switches: Mapping[str, bool] | None = None,
 ) -> Path:
     """Write a complete GGUF file whose tensors are holes: right sizes, no bytes on the disk.
 
-    `numbers` and `strings` are further keys, `{arch}` in them is replaced; one with the value of an existing key
-    replaces it.
+    `numbers`, `strings`, `arrays` and `switches` are further keys, `{arch}` in them is replaced; one with the value of
+    an existing key replaces it.
     """
     import gguf  # noqa: PLC0415 - a development dependency
 
@@ -65,15 +67,31 @@ def write_gguf(
     if head_length is not None:
         keys[f"{architecture}.attention.key_length"] = head_length
         keys[f"{architecture}.attention.value_length"] = head_length
-    for key, number in {**keys, **_named(numbers, architecture)}.items():
-        writer.add_uint32(key, number)
-    for key, text in {**_TEXTS, **_named(strings, architecture)}.items():
-        writer.add_string(key, text)
+    listed = _named(arrays, architecture)
+    further = {key: number for key, number in {**keys, **_named(numbers, architecture)}.items() if key not in listed}
+    _write_keys(writer, further, {**_TEXTS, **_named(strings, architecture)}, listed, _named(switches, architecture))
     if words:
         writer.add_token_list(words)
     _describe_tensors(writer, layers, embedding, len(words))
     _finish(writer, path, data_bytes=4 * (embedding * max(len(words), 1) + (layers + 1) * embedding))
     return path
+
+
+def _write_keys(
+    writer: gguf.GGUFWriter,
+    numbers: Mapping[str, int],
+    strings: Mapping[str, str],
+    arrays: Mapping[str, Sequence[object]],
+    switches: Mapping[str, bool],
+) -> None:
+    for key, number in numbers.items():
+        writer.add_uint32(key, number)
+    for key, values in arrays.items():
+        writer.add_array(key, list(values))
+    for key, switch in switches.items():
+        writer.add_bool(key, switch)
+    for key, text in strings.items():
+        writer.add_string(key, text)
 
 
 def _finish(writer: gguf.GGUFWriter, path: Path, *, data_bytes: int) -> None:

@@ -25,7 +25,7 @@ def install_onnx(gguf: Package, work: Path) -> Package:
     if importlib.util.find_spec("onnxruntime_genai") is None:
         pytest.skip("onnxruntime-genai is not installed (extra onnx)")
     library = Library(work / "models")
-    cached = Path(os.environ[_CACHE_VARIABLE]) / "onnx-int4" if _CACHE_VARIABLE in os.environ else None
+    cached = Path(os.environ[_CACHE_VARIABLE]) / "onnx-int4-2" if _CACHE_VARIABLE in os.environ else None
     if cached is not None and (cached / "genai_config.json").is_file():
         return library.import_path(cached, NAME)
     try:

@@ -146,6 +146,9 @@ def test_a_package_folder_with_such_faults_is_not_installed(
     assert json.loads(isthmus("list", "--json")[1]) == []
     assert isthmus("pull", f"{folder}")[0] == 0
     assert isthmus("verify", "m")[0] == 0
+    flip(folder / "model.gguf")  # what is offered is judged also where the same release is installed and whole
+    refused(isthmus("pull", f"{folder}"), 13, "model.gguf")
+    assert isthmus("verify", "m")[0] == 0
 
 
 def test_a_downgrade_is_refused_and_rollback_is_the_way_back(isthmus: Isthmus, model: Callable[[int], str]) -> None:

@@ -7,13 +7,14 @@ because trusted keys have signed it (where the policy asks for signatures), and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from tuf.api import exceptions
-from tuf.api.metadata import Metadata, Root, TargetFile
+from tuf.api.metadata import Key, Metadata, Root, TargetFile, Targets
 from tuf.ngclient import Updater
 
 from edge.packages.channel import layout
@@ -30,12 +31,20 @@ from edge.packages.manifest import (
 )
 from edge.packages.signing_key import key_id_of
 from edge.packages.staging import Readable
-from edge.packages.trust import Trust
+from edge.packages.trust import Trust, TrustedKey
 from shared.errors import ChannelRejected, NotFound, SourceUnavailable, UntrustedKey
 
 _ROOT_LIMIT_BYTES = 512_000
 _ROOTS_LIMIT = 256
 _SIGNATURE_LIMIT_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Successor:
+    """A key that vouches for releases of a channel in the place of one that is trusted."""
+
+    public: Ed25519PublicKey
+    predecessor: TrustedKey
 
 
 class Channel:
@@ -47,6 +56,15 @@ class Channel:
         self._trust = trust
         self._time = time
         self._transport = transport
+        self._successors: tuple[Successor, ...] = ()
+
+    @property
+    def successors(self) -> tuple[Successor, ...]:
+        """After `latest`: keys that the channel's root has put in the place of a trusted one, and are not trusted yet.
+
+        Only where trusted keys have signed the root from which this device began: the chain from there is theirs.
+        """
+        return self._successors
 
     def latest(self, name: str) -> Published:
         """The latest release of `name`, for `Installation.install_published`.
@@ -93,6 +111,7 @@ class Channel:
         metadata.reference_time = self._time.now()
         updater.refresh()
         sync_tree(known)
+        self._successors = self._successors_of(metadata.root, pinned.read_bytes())
         stated = layout.published_at(metadata.timestamp.unrecognized_fields)
         self._time.raise_to(stated or self._time.now())
         return updater
@@ -122,13 +141,22 @@ class Channel:
 
     def _is_believed(self, raw: bytes) -> bool:
         """Whether as many trusted keys as the root's own threshold asks for have signed it."""
+        return bool(self._believed_by(raw))
+
+    def _believed_by(self, raw: bytes) -> tuple[TrustedKey, ...]:
+        """The trusted keys that have signed the root, if they are as many as its own threshold asks for."""
         root = Metadata[Root].from_bytes(raw)
-        signers = root.signed.get_verification_result(Root.type, root.signed_bytes, root.signatures).signed
-        ids = set()
-        for key in signers.values():
-            if key.keytype == "ed25519":
-                ids.add(key_id_of(Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval["public"]))))
-        return len(ids & self._trust.keys.keys()) >= root.signed.roles[Root.type].threshold
+        signed = root.signed.get_verification_result(Root.type, root.signed_bytes, root.signatures).signed
+        ids = {key_id_of(public) for public in _ed25519(signed.values())}
+        signers = tuple(key for key_id, key in self._trust.keys.items() if key_id in ids)
+        return signers if len(signers) >= root.signed.roles[Root.type].threshold else ()
+
+    def _successors_of(self, root: Root, first: bytes) -> tuple[Successor, ...]:
+        signers = self._believed_by(first)
+        if not signers or self._trust.policy == "off":
+            return ()
+        releasing = _ed25519(root.keys[key_id] for key_id in root.roles[Targets.type].keyids)
+        return tuple(Successor(public, signers[0]) for public in releasing if key_id_of(public) not in self._trust.keys)
 
     def _target(self, updater: Updater, name: str, sequence: int, path: str) -> TargetFile:
         target = updater.get_targetinfo(layout.file_path(name, sequence, path))
@@ -145,6 +173,15 @@ class Channel:
 
     def _url_of(self, target: TargetFile) -> str:
         return f"{self._base_url}/{layout.TARGETS}/{layout.served_path(target.path, target.hashes['sha256'])}"
+
+
+def _ed25519(keys: Iterable[Key]) -> list[Ed25519PublicKey]:
+    """Those of `keys` that could sign a package."""
+    return [
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval["public"]))
+        for key in keys
+        if key.keytype == "ed25519"
+    ]
 
 
 class _Chunks:

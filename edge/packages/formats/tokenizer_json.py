@@ -7,7 +7,6 @@ fingerprint whatever the package's format is.
 from __future__ import annotations
 
 import hashlib
-import struct
 from typing import Any
 
 from edge.packages.formats.files import Files
@@ -15,6 +14,8 @@ from edge.packages.formats.json_files import read_object
 from edge.packages.manifest import TokenizerFacts
 from edge.packages.model_file import pre_of_tokens
 from shared.errors import ModelCorrupt
+from shared.pretokenizer import family_of_rules
+from shared.tokenizer import merges_sha256, sha256_of
 
 TOKENIZER_FILE = "tokenizer.json"
 TEMPLATE_FILE = "chat_template.jinja"
@@ -22,7 +23,8 @@ _CONFIG_FILE = "tokenizer_config.json"
 _LIMIT_BYTES = 64 << 20
 _TOKENS_LIMIT = 1 << 22
 _TEMPLATE_LIMIT_BYTES = 1 << 20
-_ALGORITHMS = {"BPE": "gpt2", "Unigram": "t5", "WordPiece": "bert"}
+_ALGORITHMS = {"BPE": "llama", "Unigram": "t5", "WordPiece": "bert"}
+_BYTE_LEVEL_BPE = "gpt2"
 
 
 def tokenizer_facts(files: Files, special_ids: dict[str, int]) -> TokenizerFacts:
@@ -36,20 +38,21 @@ def tokenizer_facts(files: Files, special_ids: dict[str, int]) -> TokenizerFacts
     for name, token in special_ids.items():
         if not 0 <= token < len(tokens):
             raise ModelCorrupt(f"The {name} id is {token}, beyond the {len(tokens)} tokens.", param=f"{name}_token_id")
-    fingerprint = _fingerprint(tokens)
+    fingerprint = sha256_of(tokens)
     template = _template(files)
-    pre, expected = _pre(document), pre_of_tokens(fingerprint)
+    pre, expected = family_of_rules(document.get("pre_tokenizer")), pre_of_tokens(fingerprint)
     findings = ["pre_tokenizer_mismatch"] if expected is not None and pre != expected else []
     if template is None:
         findings.append("chat_template_missing")
     kind = document.get("model", {}).get("type")
     return TokenizerFacts(
-        model=_ALGORITHMS.get(kind, str(kind)[:32]),
+        model=_BYTE_LEVEL_BPE if kind == "BPE" and pre is not None else _ALGORITHMS.get(kind, str(kind)[:32]),
         pre=pre,
         tokens=len(tokens),
         tokens_sha256=fingerprint,
         special_ids=special_ids,
         chat_template_sha256=hashlib.sha256(template.encode()).hexdigest() if template is not None else None,
+        merges_sha256=merges_sha256(document),
         findings=tuple(findings),
     )
 
@@ -71,28 +74,6 @@ def _tokens(document: dict[str, Any]) -> list[str]:
     if not all(isinstance(token, str) for token in tokens):
         raise ModelCorrupt(f"The ids in {TOKENIZER_FILE} are not 0 to {len(by_id) - 1}.", param="model.vocab")
     return [str(token) for token in tokens]
-
-
-def _fingerprint(tokens: list[str]) -> str:
-    digest = hashlib.sha256()
-    for token in tokens:
-        raw = token.encode("utf-8", "surrogatepass")
-        digest.update(struct.pack("<Q", len(raw)) + raw)
-    return digest.hexdigest()
-
-
-def _pre(document: dict[str, Any]) -> str | None:
-    """llama.cpp's tag for the pre-tokenizers whose meaning is plain from their structure."""
-    stated = document.get("pre_tokenizer")
-    if not isinstance(stated, dict):
-        return None
-    steps = stated.get("pretokenizers") if stated.get("type") == "Sequence" else [stated]
-    kinds = [step.get("type") for step in steps or () if isinstance(step, dict)]
-    if kinds == ["ByteLevel"]:
-        return "gpt-2"
-    if kinds == ["Digits", "ByteLevel"] and steps and steps[0].get("individual_digits") is True:
-        return "smollm"
-    return None
 
 
 def _template(files: Files) -> str | None:

@@ -1,8 +1,10 @@
 """Decides what kind of source the operator typed, and where its bytes are: the table of remote addresses.
 
-    https://host/path/model.gguf[#sha256=<64 hex digits>]      one file
-    hf:owner/name[@revision]/path/model.gguf[#sha256=…]        the same on the repository server of the settings
+    https://host/path/model.gguf[#sha256=<64 hex digits>]      one file; of a split model any part stands for all
+    https://host/path/genai_config.json[#sha256=…]             the ONNX package beside that file
+    hf:owner/name[@revision]/path/…[#sha256=…]                 the same on the repository server of the settings
 
+What is pinned is the digest of the package, which of a single file is its hash.
 Everything else is a name, a path or a channel; see `edge.packages.library`.
 """
 
@@ -11,9 +13,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from urllib.parse import quote, unquote, urlsplit
+from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
+from edge.packages.formats.onnx_config import CONFIG_FILE
+from edge.packages.gguf import MAGIC
+from edge.packages.gguf_split import part_name
 from shared.errors import InvalidRequest, SettingsError
 
 _PIN = re.compile(r"(?P<place>[^#]*)(#sha256=(?P<sha256>[0-9a-fA-F]{64}))?")
@@ -37,17 +42,35 @@ class RemoteRules:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
-    """One file on a server. `shown` is its address without what may be secret (a query)."""
+    """One file on a server. `shown` is its address without what may be secret (a query).
+
+    `magic` is what its first bytes must be.
+    """
 
     url: str
     shown: str
     file_name: str
     sha256: str | None
+    magic: bytes = MAGIC
 
     @property
     def package_name(self) -> str:
-        """The name to install it under, from the file's name."""
-        return _NAME.sub("-", self.file_name.rpartition(".")[0]).strip("-._")[:64].lower() or "model"
+        """The name to install it under: that of the file, of the split file, or of the folder around a package."""
+        named = part_name(self.file_name)
+        if named is not None:
+            stem = named.stem
+        elif self.file_name == CONFIG_FILE:
+            stem = self.shown.rpartition("/")[0].rpartition("/")[2].partition("@")[0]
+        else:
+            stem = self.file_name.rpartition(".")[0]
+        return _NAME.sub("-", stem).strip("-._")[:64].lower() or "model"
+
+    def sibling(self, name: str) -> RemoteFile:
+        """The file `name` in the same folder."""
+        parts = urlsplit(self.url)
+        path = f"{parts.path.rpartition('/')[0]}/{quote(name)}"
+        shown = f"{self.shown.rpartition('/')[0]}/{name}"
+        return replace(self, url=urlunsplit(parts._replace(path=path)), shown=shown, file_name=name)
 
 
 def remote_file(source: str, rules: RemoteRules) -> RemoteFile | None:
@@ -67,9 +90,11 @@ def remote_file(source: str, rules: RemoteRules) -> RemoteFile | None:
     url, shown = reader(pinned["place"], rules)
     check_url(url, rules)
     file_name = unquote(urlsplit(url).path).rpartition("/")[2]
-    if not file_name.endswith(".gguf"):
+    if not file_name.endswith(".gguf") and file_name != CONFIG_FILE:
         raise InvalidRequest(
-            "Only a single GGUF file can be pulled from a URL; folders come by channels.", param="source"
+            f"What can be pulled from a server are a GGUF file, any part of a split one, and an ONNX package by its "
+            f"{CONFIG_FILE}; other packages come by channels.",
+            param="source",
         )
     return RemoteFile(url, shown, file_name, sha256.lower() if sha256 else None)
 
@@ -112,7 +137,10 @@ def _plain_url(place: str, rules: RemoteRules) -> tuple[str, str]:
 def _hub_path(place: str, rules: RemoteRules) -> tuple[str, str]:
     found = _HUB.fullmatch(place)
     if found is None or ".." in place:
-        raise InvalidRequest("A repository path is hf:OWNER/NAME[@REVISION]/FILE.", param="source")
+        raise InvalidRequest(
+            f"A repository path is hf:OWNER/NAME[@REVISION]/FILE, where FILE ends with .gguf or is {CONFIG_FILE}.",
+            param="source",
+        )
     if rules.hub_url is None:
         raise SettingsError("No repository server is set (edge.sources.hub_url).", param="edge.sources.hub_url")
     revision = found["revision"] or _DEFAULT_REVISION

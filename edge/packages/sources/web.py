@@ -22,7 +22,6 @@ import orjson
 import urllib3
 
 from edge.packages.durable import disk_errors, replace_synced, require_room
-from edge.packages.gguf import MAGIC
 from edge.packages.progress import Progress, ProgressListener, Step
 from edge.packages.sources.address import RemoteFile, RemoteRules, check_url
 from shared.backoff import full_jitter_s
@@ -139,7 +138,7 @@ class WebFetcher:
             replace_synced(state_path, orjson.dumps(state), mode=0o644)
             require_room(state_path.parent, max(0, (state.size_bytes or 0) - file.tell()))
             for chunk in response.stream(_CHUNK_BYTES):
-                if file.tell() == 0 and not chunk.startswith(MAGIC[: len(chunk)]):
+                if file.tell() == 0 and not chunk.startswith(remote.magic[: len(chunk)]):
                     raise ModelCorrupt(f"{remote.shown} is no GGUF file.", param="source")
                 file.write(chunk)
                 self._check_so_far(remote, state, file)
@@ -263,14 +262,14 @@ def _checked(remote: RemoteFile, state: _State, partial: Path, state_path: Path,
     size_bytes = partial.stat().st_size
     digest, done = hashlib.sha256(), 0
     with partial.open("rb") as file:
-        head = file.read(len(MAGIC))
+        head = file.read(len(remote.magic))
         file.seek(0)
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
             done += len(chunk)
             progress(Progress(Step.VERIFY, done, size_bytes))
     found = digest.hexdigest()
-    if head != MAGIC:
+    if head != remote.magic:
         discard(partial)
         raise ModelCorrupt(f"{remote.shown} is no GGUF file.", param="source")
     for expected, who in ((remote.sha256, "what was pinned"), (state.sha256, "what the server states")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.memory.geometry import ModelGeometry, geometry_of
+from edge.memory.geometry import ModelGeometry, expert_columns, geometry_of
 from edge.memory.kv import CacheShape, KvType, cache_bytes, kv_bytes, kv_bytes_per_token
 from edge.memory.parameters import counted, derived
 from shared.errors import ModelCorrupt, UnsupportedArchitecture
@@ -151,17 +151,101 @@ def test_what_keeps_a_state_or_generates_nothing_is_refused_by_name(metadata: di
     assert str(metadata["general.architecture"]) in refused.value.message
 
 
-def test_latent_attention_is_flagged() -> None:
-    model = geometry_of(
-        header(
-            "deepseek2",
-            block_count=2,
-            context_length=4096,
-            embedding_length=64,
-            feed_forward_length=128,
-            attention__head_count=4,
-            attention__kv_lora_rank=512,
-            vocab_size=100,
-        )
+def decoder(architecture: str, **keys: object) -> ModelGeometry:
+    facts: dict[str, object] = {
+        "block_count": 4,
+        "context_length": 4096,
+        "embedding_length": 64,
+        "feed_forward_length": 128,
+        "attention__head_count": 4,
+        "vocab_size": 100,
+    }
+    return geometry_of(header(architecture, **{**facts, **keys}))
+
+
+def test_kv_latent_attention_is_an_upper_bound_and_flagged() -> None:
+    """DeepSeek's dimensions as converted today: one row of 512 + 64 a token and layer; what is planned is not less."""
+    model = decoder(
+        "deepseek2",
+        attention__head_count=128,
+        attention__head_count_kv=1,
+        attention__kv_lora_rank=512,
+        attention__key_length=576,
+        attention__value_length=512,
+        rope__dimension_count=64,
     )
     assert model.findings == ("latent_attention_in_full",)
+    assert kv_bytes_per_token(model, KvType.F16) >= 4 * (512 + 64) * 2
+
+
+def test_kv_latent_attention_without_a_stated_key_length_is_never_planned_below_its_row() -> None:
+    """Embedding over heads would give a fraction of the row that is kept."""
+    keys = {"attention__kv_lora_rank": 512, "rope__dimension_count": 64, "attention__head_count": 64}
+    assert decoder("deepseek2", attention__head_count_kv=1, **keys).key_length == 576
+    assert decoder("deepseek2", attention__head_count_kv=8, **keys).key_length == 72
+
+
+def test_kv_layers_of_one_architecture_may_keep_nothing() -> None:
+    """Attention was taken out of some layers; they have no cache, and the others are counted in full."""
+    model = decoder("deci", attention__head_count=(4, 0, 4, 4), attention__head_count_kv=(2, 0, 0, 1))
+    assert model.kv_heads_by_layer == (2, 0, 0, 1)
+    assert kv_bytes_per_token(model, KvType.F16) == 3 * (16 + 16) * 2
+
+
+@pytest.mark.parametrize("kv_heads", [(2, 0, 2, 0), (0, 0, 0, 0), 0])
+@pytest.mark.parametrize("architecture", ["llama", "brand-new-hybrid"])
+def test_kv_layers_that_keep_something_unknown_are_refused_by_name(architecture: str, kv_heads: object) -> None:
+    """A hybrid model whose name is not known: its other layers keep a state that no key tells the size of."""
+    with pytest.raises(UnsupportedArchitecture, match=architecture) as refused:
+        decoder(architecture, attention__head_count_kv=kv_heads)
+    assert refused.value.param == f"{architecture}.attention.head_count_kv"
+
+
+def test_kv_heads_that_differ_from_layer_to_layer_are_summed() -> None:
+    model = decoder("openelm", attention__head_count=(4, 8, 8, 4), attention__head_count_kv=(1, 2, 4, 1))
+    assert model.key_length == 16, "the largest head, which the layers with fewest heads have"
+    assert kv_bytes_per_token(model, KvType.F16) == 8 * (16 + 16) * 2
+
+
+def test_kv_windowed_layers_with_longer_heads_count_at_the_longer() -> None:
+    model = decoder(
+        "gemma9", attention__key_length=16, attention__value_length=16, attention__key_length_swa=64,
+        attention__value_length_swa=64,
+    )  # fmt: skip
+    assert (model.key_length, model.value_length) == (64, 64)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"attention__head_count": (0, 0, 0, 0)},
+        {"attention__head_count_kv": (2, 2, 2)},
+        {"attention__head_count_kv": 3},
+        {"attention__head_count_kv": (2, 2, 2, 3)},
+        {"attention__head_count_kv": "2"},
+        {"attention__head_count_kv": True},
+        {"attention__key_length": 0},
+        {"attention__key_length": 1 << 40},
+        {"attention__kv_lora_rank": -1},
+        {"context_length": 0},
+        {"block_count": 1 << 31},
+    ],
+)
+def test_kv_dimensions_that_cannot_be_are_refused_with_their_key(keys: dict[str, object]) -> None:
+    with pytest.raises(ModelCorrupt) as refused:
+        decoder("llama", **keys)
+    (name,) = keys
+    assert refused.value.param == f"llama.{name.replace('__', '.')}"
+
+
+def test_experts_are_counted_where_no_tensors_are_described() -> None:
+    keys = {"expert_count": 8, "expert_feed_forward_length": 32, "expert_shared_count": 1}
+    metadata = header("moe", **keys)
+    model = decoder("moe", **keys)
+    assert expert_columns(metadata, model) == (8 + 1) * 32
+    assert expert_columns(header("moe"), decoder("moe")) == 128
+    plain = derived(decoder("moe")).total
+    assert derived(model, feed_forward_columns=288).total == plain + 4 * 3 * 64 * (288 - 128)
+    without_dense = header("moe", **keys, block_count=4, context_length=1, embedding_length=64, vocab_size=9)
+    without_dense["moe.attention.head_count"] = 4
+    assert geometry_of(without_dense).feed_forward_length == 32

@@ -24,7 +24,7 @@ Write = Callable[[int], Path]
 Install = Callable[..., Package]
 
 _DIE_AT = """
-import os, signal, sys
+import functools, http.server, os, shutil, signal, sys, threading
 from datetime import datetime, timezone
 from pathlib import Path
 from edge.packages.channel.offer import PublisherKeys
@@ -37,6 +37,16 @@ from edge.packages.trust import NO_TRUST
 from edge.packages.verification import verify
 
 what, root, other = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+if what == "fetch":
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Quiet, directory=str(other.parent)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}/{other.name}"
+
 watched = ("write", "fsync", "open", "mkdir", "rename", "replace", "symlink", "unlink", "rmdir")
 library = Library(root)
 
@@ -47,6 +57,14 @@ def install():
 def operate():
     if what == "install":
         install()
+    elif what == "import":
+        library.import_path(other, "small")
+    elif what == "fetch":
+        library.pull(url, name="small")
+    elif what == "follow":
+        library.pull(f"{other}#small")
+    elif what == "gc":
+        library.collect()
     elif what == "rollback":
         library.roll_back("small")
     elif what == "sign":
@@ -57,6 +75,13 @@ def operate():
         key = SigningKey.read(other)
         publish(root.parent / "channel", [library.show("small").folder], PublisherKeys(key, key),
                 now=datetime.now(timezone.utc))
+
+def litter():
+    home = root / "small"
+    shutil.copytree(home / "current", home / "versions" / "000000-0123456789abcdef", dirs_exist_ok=True)
+    (home / "staging-left").mkdir(exist_ok=True)
+    (home / "staging-left" / "model.gguf").write_bytes(b"x" * 100)
+    (home / "partial-left.part").write_bytes(b"x" * 100)
 
 steps = 0
 
@@ -83,6 +108,8 @@ def state():
 die_at = 0
 while True:
     die_at += 1
+    if what == "gc":
+        litter()
     child = os.fork()
     if child == 0:
         run(die_at)
@@ -130,6 +157,54 @@ def test_a_kill_at_any_step_leaves_a_whole_version(
     fingerprints = {name.rpartition("-")[2] for name in states}
     assert fingerprints == {package.folder.name.rpartition("-")[2] for package in (first, final)}
     verify(final, NO_TRUST)
+    assert leftovers(tmp_path / "store") == []
+
+
+@pytest.mark.parametrize("what", ["import", "fetch"])
+def test_a_kill_while_importing_or_fetching_leaves_a_whole_version(
+    install: Install, small_model: Write, tmp_path: Path, what: str
+) -> None:
+    """The version in use is the one before until the new one is whole; a transfer goes on where it was killed."""
+    first = install(small_model(1))
+    states = killed_at_each_step(what, tmp_path / "store", small_model(2))
+    assert states[0] == first.folder.name
+    final = Library(tmp_path / "store").verify("small").package
+    fingerprints = {name.rpartition("-")[2] for name in states}
+    assert fingerprints == {package.folder.name.rpartition("-")[2] for package in (first, final)}
+    assert leftovers(tmp_path / "store") == []
+    assert list((tmp_path / "store").rglob("partial-*")) == []
+
+
+def test_a_kill_while_following_a_channel_leaves_the_release_before_or_the_new_one(
+    small_model: Write, tmp_path: Path
+) -> None:
+    private, _ = SigningKey.generate().write(tmp_path, "key")
+    publisher = Library(tmp_path / "elsewhere")
+    _publish(tmp_path, publisher.import_path(small_model(1), "small", sequence=1), private)
+    device = Library(tmp_path / "store")
+    first = device.pull(f"{tmp_path / 'channel'}#small")
+    _publish(tmp_path, publisher.import_path(small_model(2), "small", sequence=2), private)
+    states = [
+        name.removesuffix("+sig") for name in killed_at_each_step("follow", tmp_path / "store", tmp_path / "channel")
+    ]
+    assert states[0] == first.folder.name
+    final = device.verify("small").package
+    assert final.manifest.sequence == 2
+    fingerprints = {name.rpartition("-")[2] for name in states}
+    assert fingerprints == {package.folder.name.rpartition("-")[2] for package in (first, final)}
+    assert leftovers(tmp_path / "store") == []
+
+
+def test_a_kill_while_collecting_takes_nothing_that_is_in_use(
+    install: Install, small_model: Write, tmp_path: Path
+) -> None:
+    before, package = install(small_model(1)), install(small_model(2))
+    states = killed_at_each_step("gc", tmp_path / "store", tmp_path)
+    assert set(states) == {package.folder.name}
+    library = Library(tmp_path / "store")
+    assert library.previous("small") == before
+    versions = tmp_path / "store" / "small" / "versions"
+    assert {path.name for path in versions.iterdir()} == {before.folder.name, package.folder.name}
     assert leftovers(tmp_path / "store") == []
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from edge.packages.gguf import read_header
 from edge.packages.manifest import ModelFacts
 from edge.packages.model_file import inspect
 from shared.errors import ModelCorrupt, NotABaseModel, TrustError, UnsupportedArchitecture
@@ -121,3 +124,136 @@ def test_tk_01_a_known_vocabulary_under_another_tag_is_a_mismatch(tmp_path: Path
     other.write_bytes(head)
     assert facts(other).tokenizer.findings == ("pre_tokenizer_mismatch",)
     assert facts(other).tokenizer.tokens_sha256 == facts(model_file).tokenizer.tokens_sha256
+
+
+@dataclass(frozen=True)
+class Header:
+    """The default model's header over holes, to be changed in place: sizes are right, weights are zero."""
+
+    path: Path
+
+    def put(self, key: str, value: bytes) -> Path:
+        """Overwrite the last bytes of a key's value."""
+        with self.path.open("r+b") as file:
+            file.seek(read_header(file.fileno()).extents[key][1] - len(value))
+            file.write(value)
+        return self.path
+
+    def reshape(self, tensor: str, dimensions: tuple[int, ...]) -> Path:
+        """Give a tensor other dimensions."""
+        with self.path.open("r+b") as file:
+            (found,) = [each for each in read_header(file.fileno()).tensors if each.name == tensor]
+            file.seek(found.described_offset + 8 + len(tensor) + 4)
+            file.write(struct.pack(f"<{len(dimensions)}Q", *dimensions))
+        return self.path
+
+    def rename(self, tensor: str, name: str) -> Path:
+        """Give a tensor another name of the same length."""
+        with self.path.open("r+b") as file:
+            (found,) = [each for each in read_header(file.fileno()).tensors if each.name == tensor]
+            file.seek(found.described_offset + 8)
+            file.write(name.encode())
+        return self.path
+
+
+@pytest.fixture
+def header_alone(model_file: Path, tmp_path: Path) -> Header:
+    with model_file.open("rb") as file:
+        header = read_header(file.fileno())
+        raw = file.read(header.data_offset)
+    path = tmp_path / "header.gguf"
+    path.write_bytes(raw)
+    os.truncate(path, header.file_bytes)
+    return Header(path)
+
+
+U32, F32 = struct.Struct("<I").pack, struct.Struct("<f").pack
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "param"),
+    [
+        ("llama.attention.head_count_kv", U32(1), "blk.0.attn_k.weight"),
+        ("llama.attention.head_count_kv", U32(9), "blk.0.attn_k.weight"),
+        ("llama.attention.head_count", U32(3), "blk.0.attn_k.weight"),
+        ("llama.feed_forward_length", U32(1024), "blk.0.ffn_gate.weight"),
+        ("llama.embedding_length", U32(640), "token_embd.weight"),
+        ("llama.block_count", U32(29), "llama.block_count"),
+        ("llama.block_count", U32(31), "llama.block_count"),
+        ("llama.rope.dimension_count", U32(63), "llama.rope.dimension_count"),
+        ("llama.rope.dimension_count", U32(128), "llama.rope.dimension_count"),
+        ("llama.rope.freq_base", F32(0), "llama.rope.freq_base"),
+        ("llama.rope.freq_base", F32(float("nan")), "llama.rope.freq_base"),
+        ("llama.rope.freq_base", F32(-1e4), "llama.rope.freq_base"),
+        ("llama.attention.layer_norm_rms_epsilon", F32(float("inf")), "llama.attention.layer_norm_rms_epsilon"),
+        ("llama.attention.layer_norm_rms_epsilon", F32(-1e-5), "llama.attention.layer_norm_rms_epsilon"),
+        ("llama.attention.layer_norm_rms_epsilon", F32(2), "llama.attention.layer_norm_rms_epsilon"),
+        ("llama.context_length", U32(0), "llama.context_length"),
+        ("llama.context_length", U32(1 << 31), "llama.context_length"),
+        ("tokenizer.ggml.bos_token_id", U32(49152), "tokenizer.ggml.bos_token_id"),
+        ("tokenizer.ggml.unknown_token_id", U32(0xFFFFFFFF), "tokenizer.ggml.unknown_token_id"),
+    ],
+)
+def test_gg_a_key_that_lies_is_found_by_what_the_tensors_say(
+    header_alone: Header, key: str, value: bytes, param: str
+) -> None:
+    """Each of these is a whole file by sizes and offsets; the plan or every answer would be wrong."""
+    error = refusal(header_alone.put(key, value))
+    assert isinstance(error, ModelCorrupt)
+    assert error.param == param
+    assert re.match(r"At byte \d+: ", error.message), "every refusal says where in the file"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "dimensions"),
+    [
+        ("blk.3.attn_k.weight", (192, 576)),
+        ("blk.29.attn_v.weight", (288, 384)),
+        ("blk.7.ffn_down.weight", (576, 1536)),
+        ("token_embd.weight", (1152, 24576)),
+    ],
+)
+def test_gg_a_shape_that_lies_is_refused(header_alone: Header, tensor: str, dimensions: tuple[int, ...]) -> None:
+    """The same number of elements, so that every offset is right."""
+    error = refusal(header_alone.reshape(tensor, dimensions))
+    assert (type(error), error.param) == (ModelCorrupt, tensor)
+    assert str(dimensions) in error.message
+
+
+@pytest.mark.parametrize(
+    ("tensor", "name", "param"),
+    [
+        ("blk.5.attn_k.weight", "blk.5.attn_z.weight", "blk.5.attn_k.weight"),
+        ("blk.5.attn_k.weight", "blk.5.attn_k.wright", "blk.5.attn_k.weight"),
+        ("blk.5.attn_k.weight", "blk.9.attn_z.weight", "blk.5.attn_k.weight"),
+        ("token_embd.weight", "token_embd.wright", "token_embd.weight"),
+    ],
+)
+def test_gg_a_block_that_lacks_a_tensor_is_refused(header_alone: Header, tensor: str, name: str, param: str) -> None:
+    error = refusal(header_alone.rename(tensor, name))
+    assert (type(error), error.param) == (ModelCorrupt, param)
+
+
+def test_gg_switches_and_merges_of_other_types_are_refused(tmp_path: Path) -> None:
+    merges = write_gguf(tmp_path / "merges.gguf", arrays={"tokenizer.ggml.merges": [1, 2]})
+    assert refusal(merges).param == "tokenizer.ggml.merges"
+    adds = write_gguf(tmp_path / "adds.gguf", numbers={"tokenizer.ggml.add_bos_token": 7})
+    assert refusal(adds).param == "tokenizer.ggml.add_bos_token"
+    eos = write_gguf(tmp_path / "eos.gguf", switches={"tokenizer.ggml.padding_token_id": True})
+    assert refusal(eos).param == "tokenizer.ggml.padding_token_id"
+
+
+def test_gg_a_dimension_stored_as_a_long_list_is_not_taken_for_absent(tmp_path: Path) -> None:
+    """A list that is too long to keep, in the place of a number with a default."""
+    path = write_gguf(tmp_path / "long.gguf", arrays={"llama.attention.head_count_kv": [2] * 2000}, kv_heads=None)
+    assert refusal(path).param == "llama.attention.head_count_kv"
+
+
+def test_gg_every_refusal_of_a_whole_file_says_where(tmp_path: Path) -> None:
+    """GG-03 too: what is unsupported, or no base model, is found at a byte as well."""
+    for path in (
+        write_gguf(tmp_path / "a.gguf", strings={"general.type": "adapter"}),
+        write_gguf(tmp_path / "b.gguf", architecture="notarch"),
+        write_gguf(tmp_path / "c.gguf", numbers={"split.count": 2}),
+    ):
+        assert re.match(r"At byte \d+: ", refusal(path).message)

@@ -48,7 +48,7 @@ async def test_the_limit_holds_to_the_token(endpoint: Endpoint) -> None:
     await _check(_Counter(48), endpoint, max_tokens=2000)
     with pytest.raises(ContextLengthExceeded) as caught:
         await _check(_Counter(49), endpoint, max_tokens=2000)
-    assert "2049" in caught.value.message
+    assert "2049 tokens (49 in the prompt)" in caught.value.message
     assert "2048" in caught.value.message
     assert caught.value.param == "max_tokens"
 

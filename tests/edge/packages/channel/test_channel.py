@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from edge.packages.library import Library
 from edge.packages.manifest import MODEL_FILE
 from edge.packages.signing_key import SigningKey
-from edge.packages.trust import NO_TRUST
+from edge.packages.trust import NO_TRUST, TrustedKeys
 from edge.packages.verification import verify
 from shared.errors import (
     ChannelRejected,
@@ -175,6 +176,53 @@ def test_a_rotated_key_takes_over_and_the_old_one_ends(publisher: Publisher, dev
     publisher.key = old
     with pytest.raises(SettingsError, match="not the one of this channel"):
         publisher.publish()
+
+
+def test_packages_follow_a_rotation_too(publisher: Publisher, served: str, tmp_path: Path) -> None:
+    """Nothing is added on the device: the trusted key has handed over, and what the new one signs is believed."""
+    publisher.now = datetime.now(UTC)
+    state, warned = tmp_path / "trust", list[TrustError]()
+    owner = TrustedKeys(state).add(_written(tmp_path, publisher.key))
+
+    def library() -> Library:
+        return Library(tmp_path / "models", TrustedKeys(state).trust(None, warned.append), state=state)
+
+    publisher.publish(publisher.release(1))
+    assert library().pull(f"{served}#small").manifest.sequence == 1
+    assert (TrustedKeys(state).all(), warned) == ((owner,), [])
+    new = SigningKey.generate()
+    publisher.publish(new_key=new)
+    publisher.key = new
+    publisher.publish(publisher.release(2))
+    assert library().pull(f"{served}#small").manifest.sequence == 2
+    signer = library().verify("small").signer
+    assert signer is not None
+    assert (signer.key_id, signer.name) == (new.key_id, f"owner-{new.key_id[:8]}")
+    assert [problem.code for problem in warned] == ["key_handed_over"]
+    assert library().roll_back("small").manifest.sequence == 1, "the old key's packages are still believed"
+    library().pull(f"{served}#small")
+    TrustedKeys(state).remove("owner")
+    assert library().verify("small").package.manifest.sequence == 2
+    assert len(warned) == 1
+
+
+def test_a_channel_that_was_followed_before_any_key_was_trusted_hands_nothing_over(
+    publisher: Publisher, served: str, tmp_path: Path
+) -> None:
+    """Its first root was taken as it was: its keys never become trusted ones."""
+    publisher.now = datetime.now(UTC)
+    state = tmp_path / "trust"
+    publisher.publish(publisher.release(1))
+    Library(tmp_path / "models", TrustedKeys(state).trust(None), state=state).pull(f"{served}#small")
+    owner = TrustedKeys(state).add(_written(tmp_path, SigningKey.generate()))
+    publisher.publish(publisher.release(2))
+    with pytest.raises(UntrustedKey):
+        Library(tmp_path / "models", TrustedKeys(state).trust(None), state=state).pull(f"{served}#small")
+    assert TrustedKeys(state).all() == (owner,)
+
+
+def _written(folder: Path, key: SigningKey) -> Path:
+    return key.write(folder / "keys", "owner")[1]
 
 
 def test_the_online_key_renews_and_cannot_release(publisher: Publisher, device: Make) -> None:

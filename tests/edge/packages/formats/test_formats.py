@@ -16,8 +16,10 @@ from edge.packages.formats.files import opened_candidate
 from edge.packages.formats.registry import FORMATS, format_of, require_served
 from edge.packages.library import Library
 from edge.packages.package import Package
+from edge.packages.parity import identity
 from shared.errors import DigestMismatch, ModelCorrupt, TrustError, UnsupportedArchitecture
 from shared.testing.models import write_gguf
+from shared.tokenizer import differences
 from tests.edge.packages.formats import builders as build
 
 
@@ -256,11 +258,15 @@ def test_random_changes_of_a_graph_never_end_in_anything_else_than_a_refusal(tmp
     assert refused > 100
 
 
+@pytest.mark.timeout(600)  # the package may have to be built first
 def test_tokenizers_of_two_formats_are_compared_by_one_fingerprint(
     onnx_package: Package, installed_model: Package
 ) -> None:
-    """TK: the same vocabulary in `tokenizer.json` and in a GGUF header; what differs is the pre-tokenizer's tag."""
+    """TK-01: one tokenizer in `tokenizer.json`, which came through a checkpoint, and in the GGUF header it began as."""
     onnx, gguf = (package.manifest.model.tokenizer for package in (onnx_package, installed_model))
+    assert identity(onnx).fingerprint == identity(gguf).fingerprint
+    assert differences(identity(onnx), identity(gguf)) == ()
+    assert (onnx.pre, onnx.findings) == ("smollm", ())
     assert onnx.tokens_sha256 == gguf.tokens_sha256
     assert onnx.tokens == gguf.tokens
     assert onnx_package.manifest.model.parameters == installed_model.manifest.model.parameters

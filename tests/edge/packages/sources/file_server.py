@@ -1,4 +1,4 @@
-"""A web server on loopback with one file, that can break off, forget ranges, lie and redirect."""
+"""A web server on loopback with one file or several, that can break off, forget ranges, lie and redirect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ _RANGE = re.compile(r"bytes=(\d+)-")
 class FileServer:
     """`cuts` holds after how many bytes each of the next answers breaks off; `requests` what was asked."""
 
-    content: bytes
+    content: bytes = b""
+    files: dict[str, bytes] | None = None
+    """Content by path, for a server of several files; another path is not found."""
     etag: str | None = '"one"'
     ranges: bool = True
     cuts: list[int] = field(default_factory=list)
@@ -58,7 +60,11 @@ def handler_of(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            self._content(self._first())
+            content = server.content if server.files is None else server.files.get(self.path.partition("?")[0])
+            if content is None:
+                self.send_error(404)
+                return
+            self._content(content, self._first())
 
         def _first(self) -> int:
             asked = _RANGE.fullmatch(self.headers.get("Range", ""))
@@ -67,14 +73,14 @@ def handler_of(server: FileServer) -> type[BaseHTTPRequestHandler]:
                 return 0
             return int(asked[1])
 
-        def _content(self, first: int) -> None:
-            size = len(server.content)
+        def _content(self, content: bytes, first: int) -> None:
+            size = len(content)
             if first >= size > 0 and first:
                 self.send_response(416)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
                 return
-            body = server.content[first:]
+            body = content[first:]
             self.send_response(206 if first else 200)
             if first:
                 self.send_header("Content-Range", f"bytes {first}-{size - 1}/{size}")
