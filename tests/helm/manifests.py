@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,11 +85,14 @@ class Helm:
     binary: Path
     home: Path
     kubeconfig: Path | None = None
+    _made: dict[tuple[str, ...], Rendered] = field(default_factory=dict, repr=False, compare=False)
 
     def run(self, *arguments: str, timeout_s: float = 60) -> str:
         environment = {
             name: str(self.home / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
         }
+        # A process that lives for a tenth of a second need not collect its garbage.
+        environment["GOGC"] = "off"
         if self.kubeconfig:
             environment["KUBECONFIG"] = str(self.kubeconfig)
         done = subprocess.run(
@@ -112,19 +115,27 @@ class Helm:
         kube_version: str = "1.33.0",
         sets: tuple[str, ...] = (),
     ) -> Rendered:
-        """Render; mappings are written to files first, so that null and numbers stay what they are."""
+        """Render; mappings are written to files first, so that null and numbers stay what they are.
+
+        The same question gets the same answer without another process: nobody may change what is returned.
+        """
         arguments = ["template", release, str(chart), "--namespace", NAMESPACE, "--kube-version", kube_version]
         for given in values:
-            if not isinstance(given, Path):
-                with tempfile.NamedTemporaryFile("w", dir=self.home, suffix=".yaml", delete=False) as written:
-                    yaml.safe_dump(dict(given), written)
-                given = Path(written.name)
-            arguments += ["--values", str(given)]
+            arguments += ["--values", str(given if isinstance(given, Path) else self._written(given))]
         for one in sets:
             arguments += ["--set", one]
-        text = self.run(*arguments)
-        objects = [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None]
-        return Rendered(text, objects)
+        if (key := tuple(arguments)) not in self._made:
+            text = self.run(*arguments)
+            objects = [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None]
+            self._made[key] = Rendered(text, objects)
+        return self._made[key]
+
+    def _written(self, values: Mapping[str, Any]) -> Path:
+        """A file with these values, named after its content."""
+        text = yaml.dump(dict(values), Dumper=yaml.CSafeDumper)
+        path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+        path.write_text(text, "utf-8")
+        return path
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

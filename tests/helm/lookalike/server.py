@@ -31,6 +31,8 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave in one segment: two would wait for each other's acknowledgement
+    disable_nagle_algorithm = True
     store: Store
 
     def log_message(self, *_: Any) -> None:
@@ -136,6 +138,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         seen = int(self.query.get("resourceVersion") or 0)
         with contextlib.suppress(OSError):
             if self.query.get("sendInitialEvents") == "true":
