@@ -6,7 +6,7 @@
 
 {{- define "isthmus.network.dns" -}}
 - to:
-    {{- toYaml ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
+    {{- include "isthmus.yaml" ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
   ports:
     - port: 53
       protocol: UDP
@@ -31,7 +31,7 @@
 {{- define "isthmus.network.scrape" -}}
 {{- with (.root.Values.networkPolicy).monitoring -}}
 - from:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   ports:
     - port: {{ $.port }}
       protocol: TCP
@@ -48,7 +48,7 @@
     {{- end }}
   {{- with $api.peers }}
   to:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   {{- end }}
 {{- end -}}
 
@@ -63,7 +63,7 @@
   {{- else }}
   {{- with ((.Values.redis).external).peers }}
   to:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   {{- end }}
   {{- end }}
 {{- end -}}

@@ -18,7 +18,7 @@ id: cloud
 url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
 {{- with $external.models }}
 models:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 {{- if $external.existingSecret }}
 api_key_file: {{ include "isthmus.router.secrets" . }}/cloud/{{ $external.key | default "api-key" }}
