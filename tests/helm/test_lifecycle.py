@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ import yaml
 
 from tests.helm.lookalike.server import serving
 from tests.helm.lookalike.store import RESOURCES, Resource, Store
-from tests.helm.manifests import CHART, CI_VALUES, NAMESPACE, RELEASE, Helm, HelmFailed, Rendered
+from tests.helm.manifests import CHART, CI_VALUES, NAMESPACE, RELEASE, Helm, HelmFailed
 from tests.helm.test_schemas import SCHEMAS_VARIABLE
 
 VALUES = next(path for path in CI_VALUES if path.name == "edge-fleet-values.yaml")

@@ -1,4 +1,4 @@
-"""Values: documented, closed by a schema that is generated, removable by null, and refused with a clear message."""
+"""Values: documented, closed by a schema that is generated, and removable by null."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.helm.manifests import CHART, CI_VALUES, Helm, HelmFailed, default_values, read
+from tests.helm.manifests import CHART, Helm, HelmFailed, default_values
+from tests.helm.specimens import EVERYTHING, nested
 from tests.helm.test_render import _nulls
 
 GENERATOR = CHART.parent / "generate.py"
@@ -24,44 +25,6 @@ FREE_FORM = {
     "engine_kwargs",  # whatever the engine takes
     "FieldsV1",  # of Kubernetes itself, whose schema says no more
 }
-
-EVERYTHING: dict[str, Any] = {
-    "imageRegistry": "mirror.internal",
-    "imagePullSecrets": [{"name": "pull"}],
-    "commonLabels": {"team": "a"},
-    "router": {
-        "replicas": 2,
-        "keys": {"existingSecret": "keys"},
-        "edgeKey": {"existingSecret": "edge"},
-        "auditKey": {"existingSecret": "audit"},
-        "settings": {"limits": {"body_bytes": 2048}},
-        "podDisruptionBudget": {"enabled": True},
-        "autoscaling": {"enabled": True},
-        "affinity": {"podAntiAffinity": {}},
-        "ingress": {"enabled": True, "className": "nginx", "hosts": ["a.example.com"]},
-        "httpRoute": {"enabled": True, "parentRefs": [{"name": "gateway"}], "hostnames": ["a.example.com"]},
-        "joinToken": {"enabled": True},
-    },
-    "cloud": {
-        "modelStore": {"existingClaim": "checkpoints", "cacheStorage": {"size": "5Gi", "className": "files"}},
-        "hubToken": {"existingSecret": "hub"},
-        "ray": {"faultTolerance": {"enabled": True}, "workers": {"gpu": {"enabled": True}}},
-    },
-    "redis": {
-        "enabled": True,
-        "auth": {"existingSecret": "redis"},
-        "tls": {"enabled": True, "existingSecret": "redis-tls"},
-    },
-    "networkPolicy": {"enabled": True, "serveClients": [{"podSelector": {}}]},
-    "monitoring": {
-        "serviceMonitor": {"enabled": True, "key": {"existingSecret": "metrics"}},
-        "podMonitor": {"enabled": True},
-        "prometheusRule": {"enabled": True},
-        "dashboards": {"enabled": True},
-    },
-    "tests": {"key": {"existingSecret": "test-key"}},
-}
-"""Values under which every template renders, so that removing a key is felt wherever it is used."""
 
 NEEDED = {
     "router.keys": "router.keys.existingSecret is required",
@@ -112,14 +75,6 @@ def _schema() -> dict[str, Any]:
 DOCUMENTED = sorted(_paths(default_values(), _schema()))
 
 
-def _nested(path: str, value: Any) -> dict[str, Any]:
-    *parents, last = path.split(".")
-    layer: dict[str, Any] = {last: value}
-    for key in reversed(parents):
-        layer = {key: layer}
-    return layer
-
-
 PARTS = {key for key, value in default_values().items() if isinstance(value, dict) and value}
 TOGETHER = 24
 
@@ -143,7 +98,7 @@ def test_null_removes_every_documented_key(helm: Helm) -> None:
 
     def fault(paths: tuple[str, ...]) -> str | None:
         try:
-            rendered = helm.template(EVERYTHING, *(_nested(path, None) for path in paths))
+            rendered = helm.template(EVERYTHING, *(nested(path, None) for path in paths))
         except HelmFailed as failed:
             return f"{paths}: {failed}"
         found = _nulls(rendered.objects)
@@ -159,7 +114,7 @@ def test_a_line_of_ours_says_which_key_cannot_be_missing(helm3: Helm, helm4: Hel
     def fault(asked: tuple[Helm, str]) -> str | None:
         helm, path = asked
         try:
-            helm.template(EVERYTHING, _nested(path, None))
+            helm.template(EVERYTHING, nested(path, None))
         except HelmFailed as failed:
             return None if NEEDED[path] in str(failed) else f"{path}: {failed}"
         return f"{path}: rendered without it"
@@ -180,7 +135,7 @@ def test_null_removes_the_block_itself(helm: Helm, path: str, gone: str) -> None
     """HM-01: not only does it render; the default is gone, from a file as from the command line."""
     with_it = helm.template(EVERYTHING).one("Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert gone in with_it
-    for rendered in (helm.template(EVERYTHING, _nested(path, None)), helm.template(EVERYTHING, sets=(f"{path}=null",))):
+    for rendered in (helm.template(EVERYTHING, nested(path, None)), helm.template(EVERYTHING, sets=(f"{path}=null",))):
         assert gone not in rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
 
 
@@ -193,106 +148,6 @@ def test_null_works_where_the_chart_is_a_dependency(helm: Helm, tmp_path: Path) 
     spec = rendered.one("Deployment")["spec"]["template"]["spec"]
     assert "affinity" not in spec and "resources" not in spec["containers"][0]
     assert not _nulls(rendered.objects)
-
-
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        (_nested("router.replcas", 2), "replcas"),
-        (_nested("router.settings.limits", {"body_byte": 1}), "body_byte"),
-        (_nested("cloud.settings.models", [{"model_id": "m", "source": "m", "treads": 2}]), "treads"),
-        (_nested("cloud.settings.host", "::"), "host"),
-        (_nested("router.resources.limit", {"cpu": 1}), "limit"),
-        (_nested("router.tolerations", [{"kee": "a"}]), "kee"),
-        (_nested("router.replicas", "two"), "replicas"),
-        (_nested("cloud.ray.upgradeStrategy", "Rolling"), "upgradeStrategy"),
-        (_nested("cloud.ray.upgradeStrategy", "NewClusterWithIncrementalUpgrade"), "upgradeStrategy"),
-        (_nested("router.image.digest", "sha256:short"), "digest"),
-        (_nested("redis.storage.size", "2 GB"), "size"),
-        (_nested("router.probes.startup.budgetSeconds", 0), "budgetSeconds"),
-        (_nested("cloud.external.url", "llm.example.com"), "url"),
-        (_nested("router.podSpec", {"runtimeClas": "gvisor"}), "runtimeClas"),
-        (_nested("router.extraContainers", [{"image": "a"}]), "name"),
-        (_nested("router.autoscaling.keda.triggers", [{"type": "cron", "metdata": {}}]), "metdata"),
-        (_nested("router.httpRoute.parentRefs", [{"namespace": "a"}]), "name"),
-        (_nested("router.httpRoute.requestTimeout", "soon"), "requestTimeout"),
-        (_nested("monitoring.serviceMonitor.interval", "15"), "interval"),
-        (_nested("monitoring.prometheusRule.extraRules", [{"record": "a"}]), "expr"),
-        (_nested("redis.auth.routerUsername", "me@home"), "routerUsername"),
-        (_nested("redis.maxMemory", "200 MB"), "maxMemory"),
-    ],
-)
-def test_the_schema_names_the_key_at_fault(helm: Helm, layer: dict[str, Any], said: str) -> None:
-    with pytest.raises(HelmFailed, match=said):
-        helm.template(EVERYTHING, layer)
-
-
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        (
-            _nested("router.keys.existingSecret", ""),
-            "router.keys.existingSecret is required: the router listens beyond",
-        ),
-        (
-            _nested("redis.enabled", False) | _nested("cloud.ray", {"faultTolerance": {"enabled": False}}),
-            "more than one router needs shared fleet state",
-        ),
-        (
-            _nested("router.autoscaling", {"minReplicas": 9, "maxReplicas": 3}),
-            "minReplicas is over router.autoscaling.maxReplicas",
-        ),
-        (
-            _nested("router.podDisruptionBudget", {"minAvailable": 1, "maxUnavailable": "50%"}),
-            "minAvailable or maxUnavailable, not both",
-        ),
-        (_nested("cloud.ray.workers.gpu.minReplicas", 9), "cloud.ray.workers.gpu.minReplicas is over maxReplicas"),
-        (_nested("redis.external.host", "redis"), "redis.enabled and redis.external.host exclude each other"),
-        (_nested("redis.auth.existingSecret", ""), "redis.auth.existingSecret is required with redis.enabled"),
-        (_nested("redis.auth.create", True), "redis.auth.create and redis.auth.existingSecret exclude each other"),
-        (_nested("redis.tls.existingSecret", ""), "redis.tls.existingSecret is required with redis.tls.enabled"),
-        (_nested("router.ingress.hosts", []), "router.ingress.hosts needs at least one host name"),
-        (_nested("router.httpRoute.parentRefs", []), "router.httpRoute.parentRefs needs at least one gateway"),
-        (_nested("monitoring.serviceMonitor.key.existingSecret", ""), "/metrics asks for a key"),
-        (_nested("cloud.modelStore.cacheClaim", "cache"), "cacheClaim and cloud.modelStore.cacheStorage.size exclude"),
-        (_nested("fullnameOverride", "1st"), "the name '1st' must begin with a letter"),
-        (
-            _nested("cloud.settings.models", [{"model_id": "m", "source": "m", "threads": 5}]),
-            "model m wants 5 threads but a worker of group cpu has 4 CPUs",
-        ),
-    ],
-)
-def test_values_that_could_never_work_are_refused(helm4: Helm, layer: dict[str, Any], said: str) -> None:
-    with pytest.raises(HelmFailed) as failed:
-        helm4.template(EVERYTHING, layer)
-    assert said in str(failed.value)
-
-
-@pytest.mark.parametrize(
-    ("layer", "said"),
-    [
-        (
-            _nested("cloud.settings.accelerator", {"kind": "gpu"}),
-            "accelerator.kind is gpu but cloud.ray.workers.gpu.enabled is not true",
-        ),
-        (_nested("cloud.ray.faultTolerance.enabled", True), "cloud.ray.faultTolerance.enabled needs a Redis"),
-        (
-            _nested("cloud.settings.models", [{"model_id": "m", "source": "package:m"}]),
-            "set cloud.modelStore.existingClaim",
-        ),
-        (
-            _nested("cloud", {"enabled": False, "external": {"url": "https://llm.example.com"}}),
-            "cloud.external.url is set but cloud.enabled is false",
-        ),
-        (_nested("router.replicas", 2), "more than one router needs shared fleet state"),
-        (_nested("redis.auth.create", True), "redis.auth.create needs redis.enabled"),
-    ],
-)
-def test_the_small_installation_is_checked_too(helm4: Helm, layer: dict[str, Any], said: str) -> None:
-    small = read(CI_VALUES[-1])
-    with pytest.raises(HelmFailed) as failed:
-        helm4.template(small, layer)
-    assert said in str(failed.value)
 
 
 def test_generated_files_are_current() -> None:

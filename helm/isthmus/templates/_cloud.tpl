@@ -17,7 +17,7 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
 {{- range $own.models | default list -}}
   {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml)) -}}
 {{- end -}}
-{{- $section := mergeOverwrite (deepCopy (omit $defaults "model")) (omit $own "models") -}}
+{{- $section := mergeOverwrite (deepCopy (omit $defaults "model" "engine_settings")) (omit $own "models") -}}
 {{- toYaml (set $section "models" $models) -}}
 {{- end -}}
 

@@ -8,10 +8,12 @@
 - to:
     {{- include "isthmus.yaml" ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
   ports:
-    - port: 53
+    {{- range (.Values.networkPolicy).dnsPorts | default (list 53) }}
+    - port: {{ int . }}
       protocol: UDP
-    - port: 53
+    - port: {{ int . }}
       protocol: TCP
+    {{- end }}
 {{- end -}}
 
 {{/* One component of this release as a peer. Call with (dict "root" $ "component" c). */}}
