@@ -59,8 +59,11 @@ RUN apt-get update \
 COPY --from=packages /install /usr/local
 RUN groupadd --gid 10001 ray \
  && useradd --uid 10001 --gid 10001 --home-dir /home/ray --create-home --shell /bin/bash ray \
- && install -d -o 10001 -g 10001 /cache
-ENV HF_HOME=/cache/huggingface VLLM_CACHE_ROOT=/cache/vllm RAY_USAGE_STATS_ENABLED=0 VLLM_NO_USAGE_STATS=1 \
+ && install -d -o 10001 -g 0 -m 0775 /cache \
+ && chgrp -R 0 /home/ray && chmod -R g=u /home/ray
+# HOME and USER are said, and the folders are group 0's too: OpenShift runs a user of its own choice in that group, whom
+# the user database does not know.
+ENV HOME=/home/ray USER=ray HF_HOME=/cache/huggingface VLLM_CACHE_ROOT=/cache/vllm RAY_USAGE_STATS_ENABLED=0 VLLM_NO_USAGE_STATS=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /home/ray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -131,8 +132,8 @@ class Helm:
         return self._made[key]
 
     def _written(self, values: Mapping[str, Any]) -> Path:
-        """A file with these values, named after its content."""
-        text = yaml.dump(dict(values), Dumper=yaml.CSafeDumper)
+        """A file with these values, named after its content; JSON, so that every text is quoted."""
+        text = json.dumps(dict(values))
         path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
         path.write_text(text, "utf-8")
         return path

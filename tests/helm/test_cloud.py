@@ -129,6 +129,29 @@ def test_kuberay_rules(rendered: Rendered) -> None:
             assert ("replicas" in group) is not cluster.get("enableInTreeAutoscaling", False)
 
 
+def test_zero_is_a_number_of_workers(helm: Helm) -> None:
+    group = {"replicas": 0, "minReplicas": 0, "maxReplicas": 3}
+    workers = {"cpu": group, "gpu": group | {"enabled": True, "maxReplicas": 0}}
+    scaling = {"enabled": False, "idleTimeoutSeconds": 0}
+    for on in (False, True):
+        values = {"cloud": {"ray": {"workers": workers, "autoscaling": scaling | {"enabled": on}}}}
+        (cluster,) = _clusters(helm.template(CI_VALUES[-1], values))
+        cpu, gpu = cluster["workerGroupSpecs"]
+        assert (cpu.get("replicas"), cpu["minReplicas"], cpu["maxReplicas"]) == (None if on else 0, 0, 3)
+        assert (gpu.get("replicas"), gpu["minReplicas"], gpu["maxReplicas"]) == (None if on else 0, 0, 0)
+    assert cluster["autoscalerOptions"]["idleTimeoutSeconds"] == 0
+
+
+def test_an_upgrade_lets_streams_of_the_old_cluster_end(rendered: Rendered, helm4: Helm) -> None:
+    """The old cluster stays for at least as long as an answer may take to end."""
+    for service in rendered.of_kind("RayService"):
+        drain_s = rendered.serve_config()["applications"][1]["args"]["life"]["drain_s"]
+        assert service["spec"]["rayClusterDeletionDelaySeconds"] >= drain_s
+    at_once = {"settings": {"life": {"drain_s": 0}}, "ray": {"oldClusterDeletionDelaySeconds": 0}}
+    spec = helm4.template(CI_VALUES[-1], {"cloud": at_once}).one("RayService")["spec"]
+    assert spec["rayClusterDeletionDelaySeconds"] == 0, "and not the operator's own default"
+
+
 def test_head_serves_nothing(rendered: Rendered) -> None:
     """RY-03: proxies on every node, no replica on the head, and the serve service without it."""
     for service in rendered.of_kind("RayService"):

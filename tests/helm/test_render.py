@@ -82,6 +82,11 @@ def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
         helm.template(CI_VALUES[0], kube_version="1.28.9")
 
 
+@pytest.mark.parametrize("version", ["v1.29.0-gke.1", "v1.33.4-eks-a1b2c3", "v1.36.0+k3s1"])
+def test_versions_of_distributions_are_accepted(helm: Helm, version: str) -> None:
+    assert helm.template(CI_VALUES[-1], kube_version=version).one("Deployment")
+
+
 def test_the_loader_refuses_a_key_said_twice() -> None:
     with pytest.raises(yaml.constructor.ConstructorError, match="duplicate key 'a'"):
         yaml.load("a: 1\na: 2\n", Loader=StrictLoader)
@@ -104,5 +109,6 @@ def test_extra_objects_are_templates(helm: Helm) -> None:
         "kind": "ConfigMap",
         "metadata": {"name": "{{ .Release.Name }}-extra", "namespace": "{{ .Release.Namespace }}"},
     }
-    found = helm.template(CI_VALUES[-1], {"extraObjects": [extra]}).one("ConfigMap", "demo-extra")
-    assert found["metadata"]["namespace"] == NAMESPACE
+    for given in (extra, yaml.safe_dump(extra)):
+        found = helm.template(CI_VALUES[-1], {"extraObjects": [given]}).one("ConfigMap", "demo-extra")
+        assert found["metadata"]["namespace"] == NAMESPACE

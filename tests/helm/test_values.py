@@ -139,6 +139,29 @@ def test_null_removes_the_block_itself(helm: Helm, path: str, gone: str) -> None
         assert gone not in rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "router.resources.limits.cpu",
+        "router.nodeSelector.zone",
+        "commonLabels.team",
+        "router.podAnnotations.note",
+        "router.podSpec.dnsConfig",
+        "router.affinity.podAntiAffinity",
+        "router.settings.scan.workers",
+        "cloud.ray.head.resources.limits.memory",
+        "cloud.settings.accelerator.type",
+    ],
+)
+def test_null_removes_keys_that_the_chart_does_not_know(helm: Helm, path: str) -> None:
+    """HM-01: inside blocks that are handed on, where Helm itself would keep the null and hand it on."""
+    assert not _nulls(helm.template(EVERYTHING, nested(path, None)).objects)
+    items = {"tolerations": [None, {"key": "a", "value": None}], "extraEnv": [{"name": "A", "valueFrom": None}]}
+    rendered = helm.template(EVERYTHING, {"router": items})
+    assert not _nulls(rendered.objects)
+    assert rendered.one("Deployment")["spec"]["template"]["spec"]["tolerations"] == [{"key": "a"}]
+
+
 def test_null_works_where_the_chart_is_a_dependency(helm: Helm, tmp_path: Path) -> None:
     """HM-01: a parent chart removes keys of its subchart."""
     shutil.copytree(CHART, tmp_path / "charts" / "isthmus")
