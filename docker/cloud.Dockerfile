@@ -49,11 +49,12 @@ LABEL org.opencontainers.image.title="isthmus-cloud" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
       org.opencontainers.image.base.digest="${PYTHON_DIGEST}" \
       isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"
-# wget: KubeRay's readiness probe of workers runs it. g++: sampling kernels are compiled at their first use.
+# ca-certificates: Ray is pointed at its bundle for a Redis with TLS. wget: KubeRay's readiness probe of workers runs
+# it. g++: sampling kernels are compiled at their first use.
 # The distribution of the base image pins these: its security fixes should come in.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && apt-get install -y --no-install-recommends ca-certificates g++ libgomp1 libnuma1 wget \
  && rm -rf /var/lib/apt/lists/*
 # Into /usr/local rather than a virtual environment: KubeRay starts `ray` from a shell of its own.
 COPY --from=packages /install /usr/local

@@ -201,6 +201,16 @@ def test_the_head_trusts_the_authority_of_redis(
             assert "redis-ca" not in volumes and "RAY_REDIS_CA_CERT" not in variables, pod
 
 
+@pytest.mark.parametrize(("tls", "bundle"), [(True, "/etc/ssl/certs/ca-certificates.crt"), (False, None)])
+def test_the_head_trusts_the_usual_authorities_where_none_is_named(helm4: Helm, tls: bool, bundle: str | None) -> None:
+    """Ray's Redis client verifies the peer, and without a file of authorities it knows none."""
+    external = {"host": "cache.example.com", "tls": tls}
+    values = {"redis": {"external": external}, "cloud": {"ray": {"faultTolerance": {"enabled": True}}}}
+    (cluster,) = _clusters(helm4.template(CI_VALUES[-1], values))
+    env = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
+    assert {v["name"]: v.get("value") for v in env}.get("RAY_REDIS_CA_CERT") == bundle
+
+
 def test_without_fault_tolerance_nothing_is_said_of_redis(of_ci: Callable[[str], Rendered]) -> None:
     assert "gcsFaultToleranceOptions" not in _clusters(of_ci("small-cpu"))[0]
 

@@ -115,4 +115,4 @@ def test_versions_are_those_of_the_distribution() -> None:
 def test_operators_tools_are_in_the_cloud_image() -> None:
     """KubeRay's probe of workers is `bash -c "wget …"`."""
     installed = next(step for step in _arguments(ROOT / "docker" / "cloud.Dockerfile", "RUN") if "apt-get" in step)
-    assert {"wget", "g++", "libgomp1"} <= set(installed.split())
+    assert {"ca-certificates", "wget", "g++", "libgomp1"} <= set(installed.split())

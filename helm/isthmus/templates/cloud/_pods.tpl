@@ -123,6 +123,10 @@ topologySpreadConstraints:
 {{- if include "isthmus.ray.redisCa" . }}
 - name: RAY_REDIS_CA_CERT
   value: {{ include "isthmus.ray.redisCa" . }}/ca.crt
+{{- else if and (eq .role "head") ($ray.faultTolerance).enabled (eq (include "isthmus.redis.scheme" .root) "rediss") }}
+# Ray verifies the certificate but knows no authorities by itself: those of the image.
+- name: RAY_REDIS_CA_CERT
+  value: /etc/ssl/certs/ca-certificates.crt
 {{- end }}
 {{- end -}}
 
