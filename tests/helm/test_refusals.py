@@ -14,6 +14,8 @@ from shared.settings import load
 from tests.helm.manifests import CI_VALUES, Helm, HelmFailed, default_values, merged, read
 from tests.helm.specimens import EVERYTHING, nested
 
+NO_GPU: dict[str, Any] = {name: {"nvidia.com/gpu": None} for name in ("limits", "requests")}
+
 
 @pytest.mark.parametrize(
     ("layer", "said"),
@@ -126,6 +128,15 @@ def test_values_that_could_never_work_are_refused(helm4: Helm, layer: dict[str, 
         (
             nested("cloud.settings.accelerator", {"kind": "gpu"}),
             "accelerator.kind is gpu but cloud.ray.workers.gpu.enabled is not true",
+        ),
+        (
+            {
+                "cloud": {
+                    "settings": {"accelerator": {"kind": "gpu"}},
+                    "ray": {"workers": {"gpu": {"enabled": True, "resources": NO_GPU}}},
+                }
+            },
+            "cloud.ray.workers.gpu.resources.limits hold no GPU",
         ),
         (nested("cloud.ray.faultTolerance.enabled", True), "cloud.ray.faultTolerance.enabled needs a Redis"),
         (

@@ -54,6 +54,10 @@
 {{- if not $group.enabled -}}
   {{- fail (printf "cloud.settings.accelerator.kind is %s but cloud.ray.workers.%s.enabled is not true: no node could run an engine" $kind $kind) -}}
 {{- end -}}
+{{- $limits := ($group.resources).limits | default dict -}}
+{{- if and (eq $kind "gpu") $limits (not (regexMatch "/" (keys $limits | join " "))) -}}
+  {{- fail "cloud.ray.workers.gpu.resources.limits hold no GPU, such as nvidia.com/gpu: no engine would ever be placed" -}}
+{{- end -}}
 {{- $cpus := ((($group.resources).limits).cpu) | default ((($group.resources).requests).cpu) -}}
 {{- range .settings.models -}}
   {{- if and $cpus (gt (mul .threads 1000 | int) (include "isthmus.millicpus" $cpus | int)) -}}
