@@ -6,7 +6,8 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,6 @@ class Helm:
     binary: Path
     home: Path
     kubeconfig: Path | None = None
-    _made: dict[tuple[str, ...], Rendered] = field(default_factory=dict, repr=False, compare=False)
 
     def run(self, *arguments: str, timeout_s: float = 60) -> str:
         environment = {
@@ -125,11 +125,7 @@ class Helm:
             arguments += ["--values", str(given if isinstance(given, Path) else self._written(given))]
         for one in sets:
             arguments += ["--set", one]
-        if (key := tuple(arguments)) not in self._made:
-            text = self.run(*arguments)
-            objects = [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None]
-            self._made[key] = Rendered(text, objects)
-        return self._made[key]
+        return _rendering(replace(self, kubeconfig=None), tuple(arguments))
 
     def _written(self, values: Mapping[str, Any]) -> Path:
         """A file with these values, named after its content; JSON, so that every text is quoted."""
@@ -137,6 +133,12 @@ class Helm:
         path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
         path.write_text(text, "utf-8")
         return path
+
+
+@cache
+def _rendering(helm: Helm, arguments: tuple[str, ...]) -> Rendered:
+    text = helm.run(*arguments)
+    return Rendered(text, [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None])
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

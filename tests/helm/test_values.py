@@ -162,6 +162,19 @@ def test_null_removes_keys_that_the_chart_does_not_know(helm: Helm, path: str) -
     assert rendered.one("Deployment")["spec"]["template"]["spec"]["tolerations"] == [{"key": "a"}]
 
 
+def test_null_in_a_list_is_no_item(helm: Helm) -> None:
+    """HM-01: also where an item of the list means something to the chart."""
+    model = {"model_id": "m", "source": "a/m"}
+    clouds = {"clouds": [None, {"id": "far", "url": "http://far"}]}
+    layer = {"router": {"settings": clouds}, "cloud": {"settings": {"models": [None, model]}}}
+    rendered = helm.template(EVERYTHING, layer, {"imagePullSecrets": [None, {"name": "a"}, {"name": "a"}]})
+    assert [m["model_id"] for m in rendered.serve_config()["applications"][1]["args"]["models"]] == ["m"]
+    assert not _nulls(rendered.objects)
+    assert rendered.one("Deployment")["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "a"}]
+    external = {"enabled": True, "external": {"url": "http://far", "models": [None, {"id": "large"}]}}
+    assert '\\"model\\":\\"large\\"' in helm.template(EVERYTHING, {"cloud": external}).text
+
+
 def test_null_works_where_the_chart_is_a_dependency(helm: Helm, tmp_path: Path) -> None:
     """HM-01: a parent chart removes keys of its subchart."""
     shutil.copytree(CHART, tmp_path / "charts" / "isthmus")

@@ -75,7 +75,7 @@ annotations:
 {{- else if include "isthmus.cloud.onRay" . -}}
   {{- range (include "isthmus.cloud.settings" . | fromYaml).models | reverse }}{{ $model = .model_id }}{{ end -}}
 {{- else -}}
-  {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}
+  {{- range ((.Values.cloud).external).models | default list | reverse }}{{ with . }}{{ $model = .id }}{{ end }}{{ end -}}
 {{- end -}}
 {{- dict "model" $model "messages" (list (dict "role" "user" "content" "Which city is the capital of France?")) | toJson -}}
 {{- end -}}

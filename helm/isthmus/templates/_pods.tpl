@@ -91,7 +91,7 @@ annotations:
 {{- define "isthmus.pullSecrets" -}}
 {{- with .Values.imagePullSecrets -}}
 imagePullSecrets:
-  {{- include "isthmus.yaml" . | nindent 2 }}
+  {{- include "isthmus.joined" (dict "key" "name" "lists" (list .)) | nindent 2 }}
 {{- end }}
 {{- end -}}
 

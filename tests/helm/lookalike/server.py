@@ -35,6 +35,11 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Store
 
+    def handle(self) -> None:
+        """Clients may leave before they have read all; nobody needs to hear of it."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
     def log_message(self, *_: Any) -> None:
         """Quiet."""
 
