@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -128,8 +129,11 @@ class Helm:
         return _rendering(replace(self, kubeconfig=None), tuple(arguments))
 
     def _written(self, values: Mapping[str, Any]) -> Path:
-        """A file with these values, named after its content; JSON, so that every text is quoted."""
-        text = json.dumps(dict(values))
+        """A file with these values, named after its content; JSON, so that every text is quoted.
+
+        YAML reads JSON, but knows no pairs of surrogates.
+        """
+        text = re.sub(r"\\u(d[89ab]..)\\u(d[c-f]..)", lambda pair: json.loads(f'"{pair[0]}"'), json.dumps(dict(values)))
         path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
         path.write_text(text, "utf-8")
         return path
