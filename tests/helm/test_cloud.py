@@ -53,9 +53,9 @@ def test_serve_config_is_what_the_program_prints(helm: Helm, values: Path, tmp_p
         {"models": [{"model_id": "a", "source": "a"}, {"model_id": "b", "source": "b", "enforce_eager": False}]},
     ],
 )
-def test_serve_config_follows_every_kind_of_setting(helm: Helm, section: dict[str, Any], tmp_path: Path) -> None:
+def test_serve_config_follows_every_kind_of_setting(either: Helm, section: dict[str, Any], tmp_path: Path) -> None:
     """Zero, false, large numbers, lists and removed groups keep their meaning on the way through a template."""
-    rendered = helm.template(CI_VALUES[-1], {"cloud": {"settings": section}})
+    rendered = either.template(CI_VALUES[-1], {"cloud": {"settings": section}})
     effective = merged(default_values()["cloud"]["settings"], section)
     assert rendered.serve_config() == _printed(effective, tmp_path)
 

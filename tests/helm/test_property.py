@@ -215,7 +215,7 @@ GROUPS = sorted(_groups(SCHEMA))
 
 
 @given(st.lists(st.sampled_from(GROUPS), min_size=BATCH, max_size=BATCH))
-@settings(BOUNDED, max_examples=3)
+@settings(BOUNDED, max_examples=2)
 def test_a_key_that_the_schema_does_not_know_is_refused_wherever_it_is(
     helm4: Helm, groups: list[tuple[str, ...]]
 ) -> None:

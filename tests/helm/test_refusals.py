@@ -54,9 +54,9 @@ NO_GPU: dict[str, Any] = {name: {"nvidia.com/gpu": None} for name in ("limits", 
         (nested("cloud.external.rateDomain", "d" * 65), "rateDomain"),
     ],
 )
-def test_the_schema_names_the_key_at_fault(helm: Helm, layer: dict[str, Any], said: str) -> None:
+def test_the_schema_names_the_key_at_fault(either: Helm, layer: dict[str, Any], said: str) -> None:
     with pytest.raises(HelmFailed, match=said):
-        helm.template(EVERYTHING, layer)
+        either.template(EVERYTHING, layer)
 
 
 @pytest.mark.parametrize(

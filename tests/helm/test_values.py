@@ -131,11 +131,14 @@ def test_a_line_of_ours_says_which_key_cannot_be_missing(helm3: Helm, helm4: Hel
         ("router.preStopSeconds", "lifecycle"),
     ],
 )
-def test_null_removes_the_block_itself(helm: Helm, path: str, gone: str) -> None:
+def test_null_removes_the_block_itself(either: Helm, path: str, gone: str) -> None:
     """HM-01: not only does it render; the default is gone, from a file as from the command line."""
-    with_it = helm.template(EVERYTHING).one("Deployment")["spec"]["template"]["spec"]["containers"][0]
+    with_it = either.template(EVERYTHING).one("Deployment")["spec"]["template"]["spec"]["containers"][0]
     assert gone in with_it
-    for rendered in (helm.template(EVERYTHING, nested(path, None)), helm.template(EVERYTHING, sets=(f"{path}=null",))):
+    for rendered in (
+        either.template(EVERYTHING, nested(path, None)),
+        either.template(EVERYTHING, sets=(f"{path}=null",)),
+    ):
         assert gone not in rendered.one("Deployment")["spec"]["template"]["spec"]["containers"][0]
 
 

@@ -40,6 +40,10 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             super().handle()
 
+    def finish(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().finish()
+
     def log_message(self, *_: Any) -> None:
         """Quiet."""
 
