@@ -49,18 +49,22 @@ LABEL org.opencontainers.image.title="isthmus-cloud" \
       org.opencontainers.image.base.name="${PYTHON_IMAGE}" \
       org.opencontainers.image.base.digest="${PYTHON_DIGEST}" \
       isthmus.dev/sbom="/usr/local/share/isthmus/packages.json"
-# wget: KubeRay's readiness probe of workers runs it. g++: sampling kernels are compiled at their first use.
+# ca-certificates: Ray is pointed at its bundle for a Redis with TLS. wget: KubeRay's readiness probe of workers runs
+# it. g++: sampling kernels are compiled at their first use.
 # The distribution of the base image pins these: its security fixes should come in.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install -y --no-install-recommends g++ libgomp1 libnuma1 wget \
+ && apt-get install -y --no-install-recommends ca-certificates g++ libgomp1 libnuma1 wget \
  && rm -rf /var/lib/apt/lists/*
 # Into /usr/local rather than a virtual environment: KubeRay starts `ray` from a shell of its own.
 COPY --from=packages /install /usr/local
 RUN groupadd --gid 10001 ray \
  && useradd --uid 10001 --gid 10001 --home-dir /home/ray --create-home --shell /bin/bash ray \
- && install -d -o 10001 -g 10001 /cache
-ENV HF_HOME=/cache/huggingface VLLM_CACHE_ROOT=/cache/vllm RAY_USAGE_STATS_ENABLED=0 VLLM_NO_USAGE_STATS=1 \
+ && install -d -o 10001 -g 0 -m 0775 /cache \
+ && chgrp -R 0 /home/ray && chmod -R g=u /home/ray
+# HOME and USER are said, and the folders are group 0's too: OpenShift runs a user of its own choice in that group, whom
+# the user database does not know.
+ENV HOME=/home/ray USER=ray HF_HOME=/cache/huggingface VLLM_CACHE_ROOT=/cache/vllm RAY_USAGE_STATS_ENABLED=0 VLLM_NO_USAGE_STATS=1 \
     PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /home/ray

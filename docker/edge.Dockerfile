@@ -40,8 +40,10 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /install /usr/local
 RUN groupadd --gid 10001 isthmus \
- && useradd --uid 10001 --gid 10001 --home-dir /var/lib/isthmus --create-home --shell /usr/sbin/nologin isthmus
-ENV ISTHMUS_HOME=/var/lib/isthmus PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ && useradd --uid 10001 --gid 10001 --home-dir /var/lib/isthmus --create-home --shell /usr/sbin/nologin isthmus \
+ && chgrp 0 /var/lib/isthmus && chmod g=u /var/lib/isthmus
+# HOME is said, and the folder is group 0's too: OpenShift runs a user of its own choice in that group.
+ENV HOME=/var/lib/isthmus ISTHMUS_HOME=/var/lib/isthmus PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 10001:10001
 WORKDIR /var/lib/isthmus
 VOLUME ["/var/lib/isthmus"]

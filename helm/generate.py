@@ -18,133 +18,22 @@ from typing import Any
 import yaml
 from dashboards import DASHBOARDS, grafana
 from pydantic import BaseModel
+from value_types import BY_KEY, QUANTITY, Schema, nullable
 
-from cloud.settings import AcceleratorSettings, CloudSettings, IngressSettings, LifeSettings, ModelSettings
+from cloud.settings import (
+    ENGINE_SETTINGS,
+    AcceleratorSettings,
+    CloudSettings,
+    IngressSettings,
+    LifeSettings,
+    ModelSettings,
+)
 from router.settings import RouterSettings
 
 CHART = Path(__file__).parent / "isthmus"
 KUBERNETES = "v1.36.0-local-strict"
 CLOUD_SECTION = ("models", "accelerator", "ingress", "life", "port", "log_level")
 """Settings that mean something in a cluster; `host` and `ray` describe a process that starts Ray by itself."""
-
-Schema = dict[str, Any]
-
-STRING_MAP: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
-DIGEST: Schema = {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"}
-PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-SECONDS: Schema = {"type": "integer", "minimum": 1}
-PODS: Schema = {"type": ["integer", "string"], "minimum": 0, "pattern": "^([0-9]+%)?$"}
-QUANTITY: Schema = {"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(m|[numk]|[kKMGTPE]i?|[eE][0-9]+)?$"}
-SIZE: Schema = {"type": "string", "pattern": f"{QUANTITY['pattern'][:-1]}$|^$"}
-DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))+$"}
-HOST: Schema = {"type": "string", "pattern": r"^(\*\.)?[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}
-HOSTS: Schema = {"type": "array", "items": HOST}
-USER: Schema = {"type": "string", "pattern": r"^[\w.-]*$"}
-NAME: Schema = {"type": "string", "minLength": 1}
-
-# Blocks of custom resources whose schemas are not published with Kubernetes.
-TRIGGER: Schema = {
-    "type": "object",
-    "properties": {
-        "type": NAME,
-        "name": NAME,
-        "metadata": STRING_MAP,
-        "metricType": {"enum": ["AverageValue", "Value", "Utilization"]},
-        "useCachedMetrics": {"type": "boolean"},
-        "authenticationRef": {
-            "type": "object",
-            "properties": {"name": NAME, "kind": NAME},
-            "required": ["name"],
-            "additionalProperties": False,
-        },
-    },
-    "required": ["type", "metadata"],
-    "additionalProperties": False,
-}
-PARENT: Schema = {
-    "type": "object",
-    "properties": {**dict.fromkeys(("name", "namespace", "sectionName", "group", "kind"), NAME), "port": PORT},
-    "required": ["name"],
-    "additionalProperties": False,
-}
-RULE: Schema = {
-    "type": "object",
-    "properties": {
-        **dict.fromkeys(("alert", "record", "expr"), NAME),
-        **dict.fromkeys(("for", "keep_firing_for"), DURATION),
-        **dict.fromkeys(("labels", "annotations"), STRING_MAP),
-    },
-    "required": ["expr"],
-    "additionalProperties": False,
-}
-
-PEERS = ["networking.v1.NetworkPolicyPeer"]
-
-BY_KEY: dict[str, str | list[str] | Schema] = {
-    # Blocks of Kubernetes, by the name that they have wherever they occur; in brackets: a list of them.
-    "affinity": "core.v1.Affinity",
-    "resources": "core.v1.ResourceRequirements",
-    "podSecurityContext": "core.v1.PodSecurityContext",
-    "securityContext": "core.v1.SecurityContext",
-    "strategy": "apps.v1.DeploymentStrategy",
-    "behavior": "autoscaling.v2.HorizontalPodAutoscalerBehavior",
-    "tolerations": ["core.v1.Toleration"],
-    "topologySpreadConstraints": ["core.v1.TopologySpreadConstraint"],
-    "extraEnv": ["core.v1.EnvVar"],
-    "extraVolumes": ["core.v1.Volume"],
-    "extraVolumeMounts": ["core.v1.VolumeMount"],
-    "extraContainers": ["core.v1.Container"],
-    "initContainers": ["core.v1.Container"],
-    "router.ingress.tls": ["networking.v1.IngressTLS"],
-    "imagePullSecrets": ["core.v1.LocalObjectReference"],
-    "clients": PEERS,
-    "serveClients": PEERS,
-    "networkPolicy.monitoring": PEERS,
-    "dns": PEERS,
-    "kuberay": PEERS,
-    "peers": PEERS,
-    "networkPolicy.modelStore": ["networking.v1.NetworkPolicyEgressRule"],
-    "networkPolicy.routerEgress": ["networking.v1.NetworkPolicyEgressRule"],
-    # Values with a narrower type than their default shows.
-    **dict.fromkeys(
-        ("commonLabels", "commonAnnotations", "annotations", "podAnnotations", "podLabels", "nodeSelector", "labels"),
-        STRING_MAP,
-    ),
-    **dict.fromkeys(("replicas", "minReplicas", "maxReplicas", "preStopSeconds"), COUNT),
-    **dict.fromkeys(("periodSeconds", "timeoutSeconds", "budgetSeconds"), SECONDS),
-    **dict.fromkeys(("idleTimeoutSeconds", "oldClusterDeletionDelaySeconds", "cooldownPeriodSeconds"), COUNT),
-    **dict.fromkeys(("inFlightPerPod", "pollingIntervalSeconds", "timeoutSeconds", "firstTokenSeconds"), SECONDS),
-    "hosts": HOSTS,
-    "hostnames": HOSTS,
-    "paths": {"type": "array", "items": {"type": "string", "pattern": "^/[^\\s]*$"}},
-    "interval": DURATION,
-    "routerUsername": USER,
-    "rayUsername": USER,
-    "maxMemory": {"type": "string", "pattern": "^([0-9]+([kmg]b?|b)?)?$"},
-    "size": SIZE,
-    **dict.fromkeys(("minAvailable", "maxUnavailable"), PODS),
-    "digest": DIGEST,
-    "port": PORT,
-    "pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-    "targetCPUUtilizationPercentage": {"type": "integer", "minimum": 1},
-    "cacheSizeLimit": QUANTITY,
-    "router.service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
-    "cloud.ray.upgradeStrategy": {"enum": ["NewCluster", "None"]},
-    "cloud.ray.auth.mode": {"enum": ["token", "disabled"]},
-    "cloud.ray.version": {"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$"},
-    "cloud.external.url": {"type": "string", "pattern": r"^(https?://[^\s/@?#]+(/[^\s@?#]*)?)?$"},
-    "cloud.modelStore.cacheStorage.accessMode": {"enum": ["ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]},
-    "router.autoscaling.engine": {"enum": ["hpa", "keda"]},
-    "router.autoscaling.keda.prometheusUrl": {"type": "string", "pattern": r"^(https?://[^\s]+)?$"},
-    "router.autoscaling.keda.triggers": {"type": "array", "items": TRIGGER},
-    "router.httpRoute.parentRefs": {"type": "array", "items": PARENT},
-    "router.httpRoute.requestTimeout": {"type": "string", "pattern": r"^([0-9]{1,5}(h|m|s|ms)){1,4}$"},
-    "monitoring.prometheusRule.failedPercent": {"type": "integer", "minimum": 1, "maximum": 100},
-    "monitoring.prometheusRule.extraRules": {"type": "array", "items": RULE},
-    "networkPolicy.kubernetesApi.ports": {"type": "array", "items": PORT},
-    "extraObjects": {"type": "array", "items": {"type": "object"}},
-}
 
 
 def main() -> int:
@@ -189,7 +78,7 @@ def text_of(path: Path) -> str:
 
 
 def cloud_defaults() -> Schema:
-    """Defaults of section `cloud`; `model` holds those of each entry of `models`."""
+    """Defaults of section `cloud`; `model` holds those of each entry of `models`, `engine_settings` what sets which."""
     optional = {name for name, field in ModelSettings.model_fields.items() if not field.is_required()}
     return {
         "port": CloudSettings.model_fields["port"].default,
@@ -198,6 +87,7 @@ def cloud_defaults() -> Schema:
         "accelerator": _dumped(AcceleratorSettings()),
         "ingress": _dumped(IngressSettings()),
         "life": _dumped(LifeSettings()),
+        "engine_settings": dict(ENGINE_SETTINGS),
     }
 
 
@@ -258,7 +148,7 @@ def _object(values: Schema, prefix: str, comments: dict[str, str], definitions: 
     for key, value in values.items():
         path = f"{prefix}{key}"
         described = {"description": comments[path]} if path in comments else {}
-        properties[key] = described | _nullable(_property(key, path, value, comments, definitions))
+        properties[key] = described | nullable(_property(key, path, value, comments, definitions))
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
@@ -274,6 +164,11 @@ def _property(key: str, path: str, value: Any, comments: dict[str, str], definit
         spec["properties"].pop("containers", None)
         spec["required"] = []
         return {"$ref": "#/definitions/core.v1.PodSpec"}
+    if path == "router.service.spec":
+        spec = _kubernetes("core.v1.ServiceSpec", definitions)
+        for own in ("selector", "ports", "type"):
+            spec["properties"].pop(own, None)
+        return {"$ref": "#/definitions/core.v1.ServiceSpec"}
     if path == "router.homeVolume":
         source = _kubernetes("core.v1.Volume", definitions)
         definitions["volumeSource"] = source | {"properties": dict(source["properties"]), "required": []}
@@ -293,24 +188,11 @@ def _property(key: str, path: str, value: Any, comments: dict[str, str], definit
     return {"type": kinds[type(value)]}
 
 
-def _nullable(schema: Schema) -> Schema:
-    """The schema or null, for null removes a key. Definitions that are referred to already allow it."""
-    if "type" not in schema and "enum" not in schema:
-        return schema
-    allowed = dict(schema)
-    if "enum" in schema:
-        allowed["enum"] = [*schema["enum"], None]
-    if "type" in schema:
-        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        allowed["type"] = [*kinds, *(["null"] if "null" not in kinds else [])]
-    return allowed
-
-
 def _settings(model: type[BaseModel], prefix: str, names: tuple[str, ...], definitions: dict[str, Schema]) -> Schema:
     raw = model.model_json_schema()
     for name, schema in raw.get("$defs", {}).items():
         definitions[f"{prefix}.{name}"] = _adapted(schema, f"{prefix}.")
-    properties = {name: _nullable(_adapted(raw["properties"][name], f"{prefix}.")) for name in names}
+    properties = {name: nullable(_adapted(raw["properties"][name], f"{prefix}.")) for name in names}
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
@@ -351,14 +233,16 @@ def _adapted(schema: Any, prefix: str) -> Any:
     kept: Schema = {}
     for key, value in schema.items():
         if key == "properties":
-            kept[key] = {name: _nullable(_adapted(part, prefix)) for name, part in value.items()}
+            kept[key] = {name: nullable(_adapted(part, prefix)) for name, part in value.items()}
         elif (
             key not in ("title", "default", "format") and not key.startswith("x-") and (prefix or key != "description")
         ):
             kept[key] = _adapted(value, prefix)
+    if isinstance(kept.get("additionalProperties"), dict):
+        kept["additionalProperties"] = nullable(kept["additionalProperties"])
     if "patternProperties" in kept:
         kept["additionalProperties"] = False
-    return _nullable(kept) if kept.get("type") == "object" else kept
+    return nullable(kept) if kept.get("type") == "object" else kept
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def helm(request: pytest.FixtureRequest) -> Helm:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Helm)
     return found
+
+
+@pytest.fixture(scope="session")
+def _turns(helm3: Helm, helm4: Helm) -> Iterator[Helm]:
+    return cycle((helm3, helm4))
+
+
+@pytest.fixture
+def either(_turns: Iterator[Helm]) -> Helm:
+    """One Helm and the other in turn, for tests of many cases that both take alike."""
+    return next(_turns)
 
 
 @pytest.fixture(scope="session")

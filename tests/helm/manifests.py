@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,8 @@ class Helm:
         environment = {
             name: str(self.home / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")
         }
+        # A process that lives for a tenth of a second need not collect its garbage.
+        environment["GOGC"] = "off"
         if self.kubeconfig:
             environment["KUBECONFIG"] = str(self.kubeconfig)
         done = subprocess.run(
@@ -112,19 +117,32 @@ class Helm:
         kube_version: str = "1.33.0",
         sets: tuple[str, ...] = (),
     ) -> Rendered:
-        """Render; mappings are written to files first, so that null and numbers stay what they are."""
+        """Render; mappings are written to files first, so that null and numbers stay what they are.
+
+        The same question gets the same answer without another process: nobody may change what is returned.
+        """
         arguments = ["template", release, str(chart), "--namespace", NAMESPACE, "--kube-version", kube_version]
         for given in values:
-            if not isinstance(given, Path):
-                with tempfile.NamedTemporaryFile("w", dir=self.home, suffix=".yaml", delete=False) as written:
-                    yaml.safe_dump(dict(given), written)
-                given = Path(written.name)
-            arguments += ["--values", str(given)]
+            arguments += ["--values", str(given if isinstance(given, Path) else self._written(given))]
         for one in sets:
             arguments += ["--set", one]
-        text = self.run(*arguments)
-        objects = [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None]
-        return Rendered(text, objects)
+        return _rendering(replace(self, kubeconfig=None), tuple(arguments))
+
+    def _written(self, values: Mapping[str, Any]) -> Path:
+        """A file with these values, named after its content; JSON, so that every text is quoted.
+
+        YAML reads JSON, but knows no pairs of surrogates.
+        """
+        text = re.sub(r"\\u(d[89ab]..)\\u(d[c-f]..)", lambda pair: json.loads(f'"{pair[0]}"'), json.dumps(dict(values)))
+        path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+        path.write_text(text, "utf-8")
+        return path
+
+
+@cache
+def _rendering(helm: Helm, arguments: tuple[str, ...]) -> Rendered:
+    text = helm.run(*arguments)
+    return Rendered(text, [o for o in yaml.load_all(text, Loader=StrictLoader) if o is not None])
 
 
 def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,6 +98,49 @@ def test_every_pod_that_stays_has_the_same_hatches(helm: Helm) -> None:
     assert seen == {"router", "ray-head", "ray-worker", "redis"}, "labels that select pods cannot be taken over"
 
 
+def test_what_the_operator_says_again_takes_the_place_of_the_charts_own(helm: Helm) -> None:
+    """The API server refuses two variables or volumes of one name, and two mounts at one place."""
+    again = {
+        "extraEnv": [{"name": "ISTHMUS_HOME", "value": "/data"}, {"name": "HF_HOME", "value": "/data"}],
+        "extraVolumes": [{"name": name, "hostPath": {"path": "/fast"}} for name in ("tmp", "cache", "data")],
+        "extraVolumeMounts": [{"name": "data", "mountPath": path} for path in ("/tmp", "/cache", "/data")],
+    }
+    values = {"router": again, "cloud": {"ray": again | {"workers": {"cpu": again}}}}
+    for name, template in helm.template(SMALL, values).workloads():
+        spec, container = template["spec"], template["spec"]["containers"][0]
+        said = {v["name"]: v.get("value") for v in container["env"]}
+        assert (len(said), said["ISTHMUS_HOME"], said["HF_HOME"]) == (len(container["env"]), "/data", "/data"), name
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert len(volumes) == len(spec["volumes"]) and all("hostPath" in volumes[n] for n in ("tmp", "cache", "data"))
+        mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+        assert len(mounts) == len(container["volumeMounts"]) and mounts["/tmp"] == mounts["/cache"] == "data"
+
+
+def test_the_service_takes_any_field_but_those_that_the_chart_decides(helm: Helm) -> None:
+    extra = {"ipFamilyPolicy": "PreferDualStack", "loadBalancerClass": "internal", "externalTrafficPolicy": None}
+    values = {"router": {"service": {"type": "LoadBalancer", "spec": extra}}}
+    spec = helm.template(SMALL, values).one("Service", "demo-isthmus-router")["spec"]
+    assert (spec["type"], spec["ipFamilyPolicy"], spec["loadBalancerClass"]) == ("LoadBalancer", *[*extra.values()][:2])
+    assert "externalTrafficPolicy" not in spec and spec["selector"] and spec["ports"]
+
+
+def test_recreate_carries_no_rolling_update(helm: Helm) -> None:
+    """The API server refuses the default's `rollingUpdate` beside another type."""
+    rendered = helm.template(SMALL, sets=("router.strategy.type=Recreate",))
+    assert rendered.one("Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+
+
+def test_a_user_that_the_cluster_chooses(helm: Helm) -> None:
+    """OpenShift: the ids are taken away by null, or are large numbers, which stay whole numbers."""
+    chosen = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
+    values = {"router": {"podSecurityContext": chosen}, "cloud": {"ray": {"podSecurityContext": chosen}}}
+    for name, template in helm.template(SMALL, values).pod_templates():
+        assert template["spec"]["securityContext"].keys() == {"runAsNonRoot", "seccompProfile"}, name
+    large = helm.template(SMALL, {"router": {"podSecurityContext": {"runAsUser": 1000650000, "seccompProfile": None}}})
+    assert "runAsUser: 1000650000\n" in large.text
+    assert "seccompProfile" not in large.one("Deployment")["spec"]["template"]["spec"]["securityContext"]
+
+
 def test_router_pods_are_spread_over_zones_and_nodes(rendered: Rendered) -> None:
     constraints = rendered.one("Deployment")["spec"]["template"]["spec"]["topologySpreadConstraints"]
     assert [c["topologyKey"] for c in constraints] == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]

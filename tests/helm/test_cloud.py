@@ -53,9 +53,9 @@ def test_serve_config_is_what_the_program_prints(helm: Helm, values: Path, tmp_p
         {"models": [{"model_id": "a", "source": "a"}, {"model_id": "b", "source": "b", "enforce_eager": False}]},
     ],
 )
-def test_serve_config_follows_every_kind_of_setting(helm: Helm, section: dict[str, Any], tmp_path: Path) -> None:
+def test_serve_config_follows_every_kind_of_setting(either: Helm, section: dict[str, Any], tmp_path: Path) -> None:
     """Zero, false, large numbers, lists and removed groups keep their meaning on the way through a template."""
-    rendered = helm.template(CI_VALUES[-1], {"cloud": {"settings": section}})
+    rendered = either.template(CI_VALUES[-1], {"cloud": {"settings": section}})
     effective = merged(default_values()["cloud"]["settings"], section)
     assert rendered.serve_config() == _printed(effective, tmp_path)
 
@@ -129,6 +129,29 @@ def test_kuberay_rules(rendered: Rendered) -> None:
             assert ("replicas" in group) is not cluster.get("enableInTreeAutoscaling", False)
 
 
+def test_zero_is_a_number_of_workers(helm: Helm) -> None:
+    group = {"replicas": 0, "minReplicas": 0, "maxReplicas": 3}
+    workers = {"cpu": group, "gpu": group | {"enabled": True, "maxReplicas": 0}}
+    scaling = {"enabled": False, "idleTimeoutSeconds": 0}
+    for on in (False, True):
+        values = {"cloud": {"ray": {"workers": workers, "autoscaling": scaling | {"enabled": on}}}}
+        (cluster,) = _clusters(helm.template(CI_VALUES[-1], values))
+        cpu, gpu = cluster["workerGroupSpecs"]
+        assert (cpu.get("replicas"), cpu["minReplicas"], cpu["maxReplicas"]) == (None if on else 0, 0, 3)
+        assert (gpu.get("replicas"), gpu["minReplicas"], gpu["maxReplicas"]) == (None if on else 0, 0, 0)
+    assert cluster["autoscalerOptions"]["idleTimeoutSeconds"] == 0
+
+
+def test_an_upgrade_lets_streams_of_the_old_cluster_end(rendered: Rendered, helm4: Helm) -> None:
+    """The old cluster stays for at least as long as an answer may take to end."""
+    for service in rendered.of_kind("RayService"):
+        drain_s = rendered.serve_config()["applications"][1]["args"]["life"]["drain_s"]
+        assert service["spec"]["rayClusterDeletionDelaySeconds"] >= drain_s
+    at_once = {"settings": {"life": {"drain_s": 0}}, "ray": {"oldClusterDeletionDelaySeconds": 0}}
+    spec = helm4.template(CI_VALUES[-1], {"cloud": at_once}).one("RayService")["spec"]
+    assert spec["rayClusterDeletionDelaySeconds"] == 0, "and not the operator's own default"
+
+
 def test_head_serves_nothing(rendered: Rendered) -> None:
     """RY-03: proxies on every node, no replica on the head, and the serve service without it."""
     for service in rendered.of_kind("RayService"):
@@ -176,6 +199,16 @@ def test_the_head_trusts_the_authority_of_redis(
             assert variables["RAY_REDIS_CA_CERT"] == f"{mounts['redis-ca']}/ca.crt"
         else:
             assert "redis-ca" not in volumes and "RAY_REDIS_CA_CERT" not in variables, pod
+
+
+@pytest.mark.parametrize(("tls", "bundle"), [(True, "/etc/ssl/certs/ca-certificates.crt"), (False, None)])
+def test_the_head_trusts_the_usual_authorities_where_none_is_named(helm4: Helm, tls: bool, bundle: str | None) -> None:
+    """Ray's Redis client verifies the peer, and without a file of authorities it knows none."""
+    external = {"host": "cache.example.com", "tls": tls}
+    values = {"redis": {"external": external}, "cloud": {"ray": {"faultTolerance": {"enabled": True}}}}
+    (cluster,) = _clusters(helm4.template(CI_VALUES[-1], values))
+    env = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
+    assert {v["name"]: v.get("value") for v in env}.get("RAY_REDIS_CA_CERT") == bundle
 
 
 def test_without_fault_tolerance_nothing_is_said_of_redis(of_ci: Callable[[str], Rendered]) -> None:

@@ -70,6 +70,15 @@ def test_the_last_stage_is_small_and_runs_without_root(path: Path) -> None:
 
 
 @by_name
+def test_any_user_of_group_0_can_write_where_the_program_writes(path: Path) -> None:
+    """OpenShift chooses the user; it is in no user database, so that HOME would be `/`."""
+    (made,) = (step for step in _arguments(path, "RUN") if "useradd" in step)
+    home = re.search(r"--home-dir (\S+)", made)
+    assert home and re.search(rf"chgrp (-R )?0 {home[1]} ", made) and re.search(rf"chmod (-R )?g=u {home[1]}", made)
+    assert any(f"HOME={home[1]}" in variables.split() for variables in _arguments(path, "ENV"))
+
+
+@by_name
 def test_every_file_that_is_copied_exists_and_is_sent_to_the_builder(path: Path) -> None:
     ignore = Path(f"{path}.dockerignore").read_text("utf-8").splitlines()
     sent = {line.removeprefix("!").rstrip("/") for line in ignore if line.startswith("!")}
@@ -106,4 +115,4 @@ def test_versions_are_those_of_the_distribution() -> None:
 def test_operators_tools_are_in_the_cloud_image() -> None:
     """KubeRay's probe of workers is `bash -c "wget …"`."""
     installed = next(step for step in _arguments(ROOT / "docker" / "cloud.Dockerfile", "RUN") if "apt-get" in step)
-    assert {"wget", "g++", "libgomp1"} <= set(installed.split())
+    assert {"ca-certificates", "wget", "g++", "libgomp1"} <= set(installed.split())

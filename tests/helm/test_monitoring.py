@@ -180,6 +180,13 @@ def test_the_alert_on_redis_needs_a_redis(helm4: Helm) -> None:
     assert groups == {"isthmus-router"}, "no Ray, no alerts on it"
 
 
+def test_without_anything_to_watch_there_is_no_rule(helm4: Helm) -> None:
+    """A rule without groups would be a null."""
+    nothing = {"router": {"enabled": False}, "cloud": {"enabled": False}}
+    rendered = helm4.template(nothing, {"monitoring": {"prometheusRule": {"enabled": True}}})
+    assert not rendered.of_kind("PrometheusRule")
+
+
 def test_scrapes_find_their_pods_and_carry_a_key(of_ci: Callable[[str], Rendered]) -> None:
     rendered = of_ci("ha")
     monitor = rendered.one("ServiceMonitor")["spec"]

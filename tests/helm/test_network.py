@@ -200,6 +200,13 @@ def test_redis_is_closed_to_ray_without_fault_tolerance(helm4: Any) -> None:
     assert not is_open(rendered, HEAD, REDIS, 6379)
 
 
+def test_dns_of_another_port(helm4: Any) -> None:
+    """OpenShift's servers listen on 5353, and policies see that port."""
+    policy = {"enabled": True, "dnsPorts": [53, 5353]}
+    rendered = helm4.template({"router": {"keys": {"existingSecret": "keys"}}, "networkPolicy": policy})
+    assert all(is_open(rendered, ROUTER, DNS, port, how) for port in (53, 5353) for how in ("UDP", "TCP"))
+
+
 def test_no_rule_is_open_by_having_no_peers(rendered: Rendered) -> None:
     """An ingress rule without `from` lets everybody in: it must never come from an empty list of values."""
     for policy in rendered.of_kind("NetworkPolicy"):

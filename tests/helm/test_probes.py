@@ -41,10 +41,10 @@ def test_the_program_gives_models_ten_minutes_too(rendered: Rendered) -> None:
 @pytest.mark.parametrize(
     ("budget_s", "period_s", "threshold"), [(600, 10, 60), (601, 10, 61), (1, 10, 1), (1800, 7, 258)]
 )
-def test_the_budget_is_a_value(helm: Helm, budget_s: int, period_s: int, threshold: int) -> None:
+def test_the_budget_is_a_value(either: Helm, budget_s: int, period_s: int, threshold: int) -> None:
     probe = {"budgetSeconds": budget_s, "periodSeconds": period_s}
     values = {"cloud": {"ray": {"probes": {"startup": probe}}}, "router": {"probes": {"startup": probe}}}
-    for name, template in helm.template(CI_VALUES[-1], values).workloads():
+    for name, template in either.template(CI_VALUES[-1], values).workloads():
         assert template["spec"]["containers"][0]["startupProbe"]["failureThreshold"] == threshold, name
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from tests.helm.manifests import (
     Rendered,
     StrictLoader,
 )
+
+HA_VALUES = next(path for path in CI_VALUES if path.name == "ha-values.yaml")
 
 by_name = pytest.mark.parametrize("values", CI_VALUES, ids=lambda path: path.name.removesuffix("-values.yaml"))
 
@@ -82,20 +85,45 @@ def test_an_older_kubernetes_is_refused(helm: Helm) -> None:
         helm.template(CI_VALUES[0], kube_version="1.28.9")
 
 
+@pytest.mark.parametrize("version", ["v1.29.0-gke.1", "v1.33.4-eks-a1b2c3", "v1.36.0+k3s1"])
+def test_versions_of_distributions_are_accepted(helm: Helm, version: str) -> None:
+    assert helm.template(CI_VALUES[-1], kube_version=version).one("Deployment")
+
+
 def test_the_loader_refuses_a_key_said_twice() -> None:
     with pytest.raises(yaml.constructor.ConstructorError, match="duplicate key 'a'"):
         yaml.load("a: 1\na: 2\n", Loader=StrictLoader)
 
 
+def _dry_run(helm: Helm, *values: str) -> str:
+    return helm.run("install", "demo", str(CHART), "--namespace", NAMESPACE, "--dry-run=client", *values)
+
+
 def test_notes_print_commands_for_this_release(helm4: Helm) -> None:
     """The three next commands name objects that this release has. (Helm 3 asks a cluster even then.)"""
-    said = helm4.run("install", "demo", str(CHART), "-n", NAMESPACE, "--dry-run=client", "-f", str(CI_VALUES[-1]))
-    notes = said.split("NOTES:")[1]
+    notes = _dry_run(helm4, "--values", str(CI_VALUES[-1])).split("NOTES:")[1]
     assert f"kubectl -n {NAMESPACE} rollout status deployment/demo-isthmus-router" in notes
     assert f"kubectl -n {NAMESPACE} wait rayservice/demo-isthmus-cloud --for=condition=Ready" in notes
     assert f"kubectl -n {NAMESPACE} port-forward service/demo-isthmus-router 8080:80" in notes
     assert "curl http://127.0.0.1:8080/v1/chat/completions" in notes
     assert "KubeRay operator" in notes, "a client-side run knows no ray.io/v1"
+
+
+@pytest.mark.parametrize("number", range(len(CI_VALUES)), ids=[path.stem for path in CI_VALUES])
+def test_notes_are_three_steps_about_objects_that_exist(helm4: Helm, number: int) -> None:
+    """Also without a router, and with a note where an autoscaler could not do its work."""
+    _, _, notes = _dry_run(helm4, "--values", str(CI_VALUES[number])).partition("NOTES:")
+    assert [line[:2] for line in notes.splitlines() if line[:1].isdigit()] == ["1.", "2.", "3."]
+    names = {found["metadata"]["name"] for found in helm4.template(CI_VALUES[number]).objects}
+    for _, name in re.findall(r"(deployment|service|rayservice)/(\S+)", notes):
+        assert name.removesuffix("-serve-svc") in names
+
+
+def test_notes_of_a_cloud_alone_and_of_an_autoscaler_without_a_measure(helm4: Helm) -> None:
+    alone = _dry_run(helm4, "--set", "router.enabled=false")
+    assert "port-forward service/demo-isthmus-cloud-serve-svc 8000:8000" in alone and "3. Ask" in alone
+    blind = _dry_run(helm4, "--values", str(HA_VALUES), "--set", "router.resources=null")
+    assert "NOTE: routers ask for no CPU" in blind
 
 
 def test_extra_objects_are_templates(helm: Helm) -> None:
@@ -104,5 +132,6 @@ def test_extra_objects_are_templates(helm: Helm) -> None:
         "kind": "ConfigMap",
         "metadata": {"name": "{{ .Release.Name }}-extra", "namespace": "{{ .Release.Namespace }}"},
     }
-    found = helm.template(CI_VALUES[-1], {"extraObjects": [extra]}).one("ConfigMap", "demo-extra")
-    assert found["metadata"]["namespace"] == NAMESPACE
+    for given in (extra, yaml.safe_dump(extra)):
+        found = helm.template(CI_VALUES[-1], {"extraObjects": [given]}).one("ConfigMap", "demo-extra")
+        assert found["metadata"]["namespace"] == NAMESPACE

@@ -57,6 +57,17 @@ def test_state(
     assert bool(state.password_file) is bool(url)
 
 
+@pytest.mark.parametrize("host", ["fd00::7", "[fd00::7]"])
+def test_an_address_of_ipv6_stands_in_brackets(
+    helm4: Helm, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"redis": {"external": {"host": host}}, "cloud": {"ray": {"faultTolerance": {"enabled": True}}}}
+    rendered = helm4.template(CI_VALUES[-1], values)
+    assert _loaded(rendered, tmp_path, monkeypatch).state.url == "redis://[fd00::7]:6379"
+    cluster = rendered.one("RayService")["spec"]["rayClusterConfig"]
+    assert cluster["gcsFaultToleranceOptions"]["redisAddress"] == "redis://[fd00::7]:6379"
+
+
 def test_cloud_on_ray_is_reached_at_the_operators_service(
     of_ci: Callable[[str], Rendered], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

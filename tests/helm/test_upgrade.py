@@ -45,10 +45,10 @@ def _immutable(rendered: Rendered) -> dict[str, Any]:
 
 
 @by_name
-def test_versions_are_in_no_selector_or_claim_template(helm: Helm, values: Path, later: Callable[..., Path]) -> None:
+def test_versions_are_in_no_selector_or_claim_template(either: Helm, values: Path, later: Callable[..., Path]) -> None:
     """HM-03: chart and app version bumped; selectors, claim templates and names are identical."""
-    before = helm.template(values)
-    after = helm.template(values, chart=later(version="1.7.3+build.5", appVersion="1.7.3"))
+    before = either.template(values)
+    after = either.template(values, chart=later(version="1.7.3+build.5", appVersion="1.7.3"))
     assert _immutable(after) == _immutable(before)
     labels = [found["metadata"]["labels"] for found in after.objects]
     assert {found["helm.sh/chart"] for found in labels} == {"isthmus-1.7.3_build.5"}, "objects do carry the version"

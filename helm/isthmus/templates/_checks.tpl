@@ -43,43 +43,19 @@
 {{- if and ((.Values.monitoring).serviceMonitor).enabled (not ((.Values.monitoring.serviceMonitor).key).existingSecret) -}}
   {{- fail "monitoring.serviceMonitor.key.existingSecret is required: /metrics asks for a key; one without any scope will do" -}}
 {{- end -}}
+{{- if and ($router.joinToken).enabled ($router.keys).existingSecret (eq $router.keys.existingSecret (include "isthmus.join.secret" .)) -}}
+  {{- fail "router.joinToken.secretName must not be router.keys.existingSecret: the Job would write over your keys" -}}
+{{- end -}}
+{{- $ids := dict -}}
+{{- $section := (include "isthmus.router.config" . | fromYaml).router -}}
+{{- range concat ($section.clouds | default list) ($section.edges | default list) -}}
+  {{- if hasKey $ids .id -}}
+    {{- fail (printf "router.settings has two backends with the id %s (the chart's own cloud is called cloud)" .id) -}}
+  {{- end -}}
+  {{- $_ := set $ids .id true -}}
+{{- end -}}
 {{- if and ((.Values.cloud).external).url (not (.Values.cloud).enabled) -}}
   {{- fail "cloud.external.url is set but cloud.enabled is false" -}}
-{{- end -}}
-{{- end -}}
-
-{{- define "isthmus.checks.cloud" -}}
-{{- $root := . -}}
-{{- $ray := .Values.cloud.ray | default dict -}}
-{{- $settings := include "isthmus.cloud.settings" . | fromYaml -}}
-{{- $kind := $settings.accelerator.kind -}}
-{{- if not $settings.models -}}{{- fail "cloud.settings.models needs at least one model" -}}{{- end -}}
-{{- $group := index ($ray.workers | default dict) $kind | default dict -}}
-{{- if not $group.enabled -}}
-  {{- fail (printf "cloud.settings.accelerator.kind is %s but cloud.ray.workers.%s.enabled is not true: no node could run an engine" $kind $kind) -}}
-{{- end -}}
-{{- $cpus := ((($group.resources).limits).cpu) | default ((($group.resources).requests).cpu) -}}
-{{- range $settings.models -}}
-  {{- if and (hasPrefix "package:" .source) (not (($root.Values.cloud).modelStore).existingClaim) -}}
-    {{- fail (printf "model %s comes from %s, which is prepared outside the cluster: set cloud.modelStore.existingClaim to the volume that holds it, or give a hub id" .model_id .source) -}}
-  {{- end -}}
-  {{- if and $cpus (gt (mul .threads 1000 | int) (include "isthmus.millicpus" $cpus | int)) -}}
-    {{- fail (printf "model %s wants %v threads but a worker of group %s has %v CPUs: no replica would ever be placed" .model_id .threads $kind $cpus) -}}
-  {{- end -}}
-{{- end -}}
-{{- $store := .Values.cloud.modelStore | default dict -}}
-{{- if and $store.cacheClaim ($store.cacheStorage).size -}}
-  {{- fail "cloud.modelStore.cacheClaim and cloud.modelStore.cacheStorage.size exclude each other" -}}
-{{- end -}}
-{{- range $name, $worker := $ray.workers -}}
-  {{- $worker = $worker | default dict -}}
-  {{- $least := $worker.minReplicas | default 0 | int -}}
-  {{- if and $worker.enabled (gt $least ($worker.maxReplicas | default (max 1 $least) | int)) -}}
-    {{- fail (printf "cloud.ray.workers.%s.minReplicas is over maxReplicas" $name) -}}
-  {{- end -}}
-{{- end -}}
-{{- if and ($ray.faultTolerance).enabled (not (include "isthmus.redis.present" .)) -}}
-  {{- fail "cloud.ray.faultTolerance.enabled needs a Redis: set redis.enabled or redis.external.host" -}}
 {{- end -}}
 {{- end -}}
 

@@ -15,9 +15,11 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
 {{- $own := include "isthmus.pruned" ((.Values.cloud).settings | default dict) | fromYaml -}}
 {{- $models := list -}}
 {{- range $own.models | default list -}}
-  {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml)) -}}
+  {{- with . -}}
+    {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml)) -}}
+  {{- end -}}
 {{- end -}}
-{{- $section := mergeOverwrite (deepCopy (omit $defaults "model")) (omit $own "models") -}}
+{{- $section := mergeOverwrite (deepCopy (omit $defaults "model" "engine_settings")) (omit $own "models") -}}
 {{- toYaml (set $section "models" $models) -}}
 {{- end -}}
 

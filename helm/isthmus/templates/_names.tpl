@@ -49,7 +49,7 @@ app.kubernetes.io/component: {{ .component | quote }}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .root.Release.Service -}}
 {{- $_ := set $own "app.kubernetes.io/part-of" "isthmus" -}}
 {{- with .root.Chart.AppVersion -}}{{- $_ := set $own "app.kubernetes.io/version" . -}}{{- end -}}
-{{- toYaml (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) (.labels | default dict) $own) -}}
+{{- include "isthmus.yaml" (mergeOverwrite (deepCopy (.root.Values.commonLabels | default dict)) (.labels | default dict) $own) -}}
 {{- end -}}
 
 {{/*
@@ -63,7 +63,7 @@ labels:
   {{- include "isthmus.labels" . | nindent 2 }}
 {{- with merge (deepCopy (.annotations | default dict)) (.root.Values.commonAnnotations | default dict) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -75,7 +75,7 @@ annotations:
 {{- else if include "isthmus.cloud.onRay" . -}}
   {{- range (include "isthmus.cloud.settings" . | fromYaml).models | reverse }}{{ $model = .model_id }}{{ end -}}
 {{- else -}}
-  {{- with ((.Values.cloud).external).models }}{{ $model = (index . 0).id }}{{ end -}}
+  {{- range ((.Values.cloud).external).models | default list | reverse }}{{ with . }}{{ $model = .id }}{{ end }}{{ end -}}
 {{- end -}}
 {{- dict "model" $model "messages" (list (dict "role" "user" "content" "Which city is the capital of France?")) | toJson -}}
 {{- end -}}
@@ -83,6 +83,71 @@ annotations:
 {{/* "true" for a value that was set, 0 included. */}}
 {{- define "isthmus.given" -}}
 {{- if not (or (kindIs "invalid" .) (eq (toString .) "")) -}}true{{- end -}}
+{{- end -}}
+
+{{/* A whole number that was set, 0 included, or its default. Call with (dict "value" v "default" d). */}}
+{{- define "isthmus.count" -}}
+{{- if include "isthmus.given" .value -}}{{- int .value -}}{{- else -}}{{- int .default -}}{{- end -}}
+{{- end -}}
+
+{{/* A value of the operator as YAML, without what is null at any depth: null removes, it is never handed on. */}}
+{{- define "isthmus.yaml" -}}
+{{- $copy := deepCopy (dict "value" .) -}}
+{{- include "isthmus.tidied" $copy -}}
+{{- toYaml $copy.value -}}
+{{- end -}}
+
+{{/* Removes, in place, the keys and the items that are null. */}}
+{{- define "isthmus.tidied" -}}
+{{- $mapping := . -}}
+{{- range $key, $value := $mapping -}}
+  {{- if kindIs "invalid" $value -}}
+    {{- $_ := unset $mapping $key -}}
+  {{- else if kindIs "map" $value -}}
+    {{- include "isthmus.tidied" $value -}}
+  {{- else if kindIs "slice" $value -}}
+    {{- $items := list -}}
+    {{- range $value -}}
+      {{- $item := dict "value" . -}}
+      {{- include "isthmus.tidied" $item -}}
+      {{- if hasKey $item "value" -}}{{- $items = append $items $item.value -}}{{- end -}}
+    {{- end -}}
+    {{- $_ := set $mapping $key $items -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Lays `over` on `base`, in place: null removes a key of the chart's too, and lists are replaced. */}}
+{{- define "isthmus.laidOver" -}}
+{{- $base := .base -}}
+{{- range $key, $value := .over -}}
+  {{- if kindIs "invalid" $value -}}
+    {{- $_ := unset $base $key -}}
+  {{- else if and (kindIs "map" $value) (kindIs "map" (get $base $key)) -}}
+    {{- include "isthmus.laidOver" (dict "base" (get $base $key) "over" $value) -}}
+  {{- else -}}
+    {{- $_ := set $base $key $value -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/*
+Lists as one, in which a later item takes the place of an earlier one that says the same under `key`: the API server
+refuses two. Call with (dict "key" "name" "lists" (list …)).
+*/}}
+{{- define "isthmus.joined" -}}
+{{- $key := .key -}}
+{{- $known := dict -}}
+{{- $items := list -}}
+{{- range .lists | reverse -}}
+  {{- range . | default list | reverse -}}
+    {{- if and . (not (hasKey $known (get . $key))) -}}
+      {{- $_ := set $known (get . $key) true -}}
+      {{- $items = prepend $items . -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- include "isthmus.yaml" $items -}}
 {{- end -}}
 
 {{/* A mapping without the keys that are null, at any depth, as YAML: null removes, it never overwrites a default. */}}

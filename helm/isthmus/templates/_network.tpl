@@ -6,12 +6,14 @@
 
 {{- define "isthmus.network.dns" -}}
 - to:
-    {{- toYaml ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
+    {{- include "isthmus.yaml" ((.Values.networkPolicy).dns | default (list (dict "namespaceSelector" dict))) | nindent 4 }}
   ports:
-    - port: 53
+    {{- range (.Values.networkPolicy).dnsPorts | default (list 53) }}
+    - port: {{ int . }}
       protocol: UDP
-    - port: 53
+    - port: {{ int . }}
       protocol: TCP
+    {{- end }}
 {{- end -}}
 
 {{/* One component of this release as a peer. Call with (dict "root" $ "component" c). */}}
@@ -31,7 +33,7 @@
 {{- define "isthmus.network.scrape" -}}
 {{- with (.root.Values.networkPolicy).monitoring -}}
 - from:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   ports:
     - port: {{ $.port }}
       protocol: TCP
@@ -48,7 +50,7 @@
     {{- end }}
   {{- with $api.peers }}
   to:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   {{- end }}
 {{- end -}}
 
@@ -63,7 +65,7 @@
   {{- else }}
   {{- with ((.Values.redis).external).peers }}
   to:
-    {{- toYaml . | nindent 4 }}
+    {{- include "isthmus.yaml" . | nindent 4 }}
   {{- end }}
   {{- end }}
 {{- end -}}

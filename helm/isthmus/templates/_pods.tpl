@@ -33,15 +33,16 @@ acts). Call with (dict "probe" .Values.router.probes.liveness "path" "/healthz" 
 httpGet:
   path: {{ .path | quote }}
   port: {{ .port }}
-periodSeconds: {{ .probe.periodSeconds | default 10 }}
-timeoutSeconds: {{ .probe.timeoutSeconds | default 2 }}
+periodSeconds: {{ .probe.periodSeconds | default 10 | int }}
+timeoutSeconds: {{ .probe.timeoutSeconds | default 2 | int }}
 failureThreshold: {{ include "isthmus.threshold" .probe }}
 {{- end -}}
 
 {{/* Pod security that the `restricted` standard accepts. The caller's own block is merged over it. */}}
 {{- define "isthmus.podSecurityContext" -}}
 {{- $base := dict "runAsNonRoot" true "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- toYaml (mergeOverwrite $base (deepCopy (.context | default dict))) -}}
+{{- include "isthmus.laidOver" (dict "base" $base "over" .context) -}}
+{{- include "isthmus.yaml" $base -}}
 {{- end -}}
 
 {{- define "isthmus.securityContext" -}}
@@ -50,7 +51,8 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
     "capabilities" (dict "drop" (list "ALL"))
     "runAsNonRoot" true
     "seccompProfile" (dict "type" "RuntimeDefault") -}}
-{{- toYaml (mergeOverwrite $base (deepCopy (.context | default dict))) -}}
+{{- include "isthmus.laidOver" (dict "base" $base "over" .context) -}}
+{{- include "isthmus.yaml" $base -}}
 {{- end -}}
 
 {{/*
@@ -59,17 +61,19 @@ failureThreshold: {{ include "isthmus.threshold" .probe }}
 */}}
 {{- define "isthmus.podMetadata" -}}
 labels:
-  {{- mergeOverwrite (deepCopy (.values.podLabels | default dict)) (include "isthmus.selectorLabels" . | fromYaml) | toYaml | nindent 2 }}
+  {{- mergeOverwrite (deepCopy (.values.podLabels | default dict)) (include "isthmus.selectorLabels" . | fromYaml) | include "isthmus.yaml" | nindent 2 }}
 {{- with mergeOverwrite (deepCopy (.values.podAnnotations | default dict)) (.annotations | default dict) }}
 annotations:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
 {{/* A pod's spec as the chart says it, with the operator's own fields over it; lists are replaced, not merged. */}}
 {{- define "isthmus.overlaid" -}}
 {{- if .over -}}
-  {{- toYaml (mergeOverwrite (.spec | fromYaml) (include "isthmus.pruned" .over | fromYaml)) -}}
+  {{- $spec := .spec | fromYaml -}}
+  {{- include "isthmus.laidOver" (dict "base" $spec "over" .over) -}}
+  {{- include "isthmus.yaml" $spec -}}
 {{- else -}}
   {{- .spec -}}
 {{- end -}}
@@ -81,13 +85,13 @@ annotations:
 {{- range $key := list "nodeSelector" "tolerations" "affinity" "priorityClassName" -}}
   {{- with index $ $key -}}{{- $_ := set $blocks $key . -}}{{- end -}}
 {{- end -}}
-{{- if $blocks -}}{{- toYaml $blocks -}}{{- end -}}
+{{- if $blocks -}}{{- include "isthmus.yaml" $blocks -}}{{- end -}}
 {{- end -}}
 
 {{- define "isthmus.pullSecrets" -}}
 {{- with .Values.imagePullSecrets -}}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.joined" (dict "key" "name" "lists" (list .)) | nindent 2 }}
 {{- end }}
 {{- end -}}
 

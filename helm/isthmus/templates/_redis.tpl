@@ -11,7 +11,8 @@
 {{- if $redis.enabled -}}
   {{- include "isthmus.redis.name" . -}}
 {{- else -}}
-  {{- ($redis.external).host -}}
+  {{- $host := ($redis.external).host | default "" -}}
+  {{- ternary (printf "[%s]" $host) $host (and (contains ":" $host) (not (hasPrefix "[" $host))) -}}
 {{- end -}}
 {{- end -}}
 

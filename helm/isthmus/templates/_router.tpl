@@ -18,7 +18,7 @@ id: cloud
 url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
 {{- with $external.models }}
 models:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 {{- if $external.existingSecret }}
 api_key_file: {{ include "isthmus.router.secrets" . }}/cloud/{{ $external.key | default "api-key" }}
@@ -46,7 +46,7 @@ kind: memory
 {{/* The settings file. The chart's own cloud comes first in `clouds`; the operator's follow. */}}
 {{- define "isthmus.router.config" -}}
 {{- $router := .Values.router | default dict -}}
-{{- $own := include "isthmus.pruned" ($router.settings | default dict) | fromYaml -}}
+{{- $own := include "isthmus.yaml" ($router.settings | default dict) | fromYaml -}}
 {{- $clouds := list -}}
 {{- with include "isthmus.router.cloud" . | fromYaml -}}{{- $clouds = append $clouds . -}}{{- end -}}
 {{- $clouds = concat $clouds ($own.clouds | default list) -}}

@@ -31,7 +31,18 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body leave in one segment: two would wait for each other's acknowledgement
+    disable_nagle_algorithm = True
     store: Store
+
+    def handle(self) -> None:
+        """Clients may leave before they have read all; nobody needs to hear of it."""
+        with contextlib.suppress(ConnectionError):
+            super().handle()
+
+    def finish(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            super().finish()
 
     def log_message(self, *_: Any) -> None:
         """Quiet."""
@@ -136,6 +147,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self.wfile.flush()
         seen = int(self.query.get("resourceVersion") or 0)
         with contextlib.suppress(OSError):
             if self.query.get("sendInitialEvents") == "true":

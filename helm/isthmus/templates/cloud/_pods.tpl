@@ -31,7 +31,7 @@ securityContext:
   {{- include "isthmus.podSecurityContext" (dict "context" $ray.podSecurityContext) | nindent 2 }}
 {{- with $group.initContainers }}
 initContainers:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 containers:
   - name: ray-{{ .role }}
@@ -40,7 +40,8 @@ containers:
     ports:
       {{- include "isthmus.ray.ports" . | nindent 6 }}
     env:
-      {{- include "isthmus.ray.environment" . | nindent 6 }}
+      {{- $env := include "isthmus.ray.environment" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "name" "lists" (list $env $ray.extraEnv $group.extraEnv)) | nindent 6 }}
     # Loading a model happens in a Serve replica, not at container start, so the operator's liveness probe (raylet
     # health) never sees it. This budget is for the container: starting Ray on a cold node and joining the head.
     {{- with ($ray.probes).startup }}
@@ -56,23 +57,25 @@ containers:
     {{- end }}
     {{- with $group.resources }}
     resources:
-      {{- toYaml . | nindent 6 }}
+      {{- include "isthmus.yaml" . | nindent 6 }}
     {{- end }}
     securityContext:
       {{- include "isthmus.securityContext" (dict "context" $ray.securityContext) | nindent 6 }}
     volumeMounts:
-      {{- include "isthmus.ray.volumeMounts" . | nindent 6 }}
+      {{- $mounts := include "isthmus.ray.volumeMounts" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "mountPath" "lists" (list $mounts $ray.extraVolumeMounts $group.extraVolumeMounts)) | nindent 6 }}
   {{- with $group.extraContainers }}
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
   {{- end }}
 volumes:
-  {{- include "isthmus.ray.volumes" . | nindent 2 }}
+  {{- $volumes := include "isthmus.ray.volumes" . | fromYamlArray }}
+  {{- include "isthmus.joined" (dict "key" "name" "lists" (list $volumes $ray.extraVolumes $group.extraVolumes)) | nindent 2 }}
 {{- with include "isthmus.scheduling" $group }}
 {{ . }}
 {{- end }}
 {{- with $group.topologySpreadConstraints }}
 topologySpreadConstraints:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 {{- end -}}
 
@@ -120,12 +123,10 @@ topologySpreadConstraints:
 {{- if include "isthmus.ray.redisCa" . }}
 - name: RAY_REDIS_CA_CERT
   value: {{ include "isthmus.ray.redisCa" . }}/ca.crt
-{{- end }}
-{{- with $ray.extraEnv }}
-{{ toYaml . }}
-{{- end }}
-{{- with .group.extraEnv }}
-{{ toYaml . }}
+{{- else if and (eq .role "head") ($ray.faultTolerance).enabled (eq (include "isthmus.redis.scheme" .root) "rediss") }}
+# Ray verifies the certificate but knows no authorities by itself: those of the image.
+- name: RAY_REDIS_CA_CERT
+  value: /etc/ssl/certs/ca-certificates.crt
 {{- end }}
 {{- end -}}
 
@@ -146,12 +147,6 @@ topologySpreadConstraints:
 - name: redis-ca
   mountPath: {{ include "isthmus.ray.redisCa" . | quote }}
   readOnly: true
-{{- end }}
-{{- with ((.root.Values.cloud).ray).extraVolumeMounts }}
-{{ toYaml . }}
-{{- end }}
-{{- with .group.extraVolumeMounts }}
-{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
@@ -182,12 +177,6 @@ topologySpreadConstraints:
       - key: ca.crt
         path: ca.crt
 {{- end }}
-{{- with ((.root.Values.cloud).ray).extraVolumes }}
-{{ toYaml . }}
-{{- end }}
-{{- with .group.extraVolumes }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
 {{- define "isthmus.ray.serviceAccountName" -}}
@@ -206,13 +195,13 @@ topologySpreadConstraints:
 {{/* One worker group. Under autoscaling the autoscaler owns `replicas`, so it is left out. */}}
 {{- define "isthmus.ray.workerGroup" -}}
 {{- $ray := (.root.Values.cloud).ray | default dict -}}
-{{- $replicas := .group.minReplicas | default 0 -}}
+{{- $least := include "isthmus.count" (dict "value" .group.minReplicas "default" 0) -}}
 groupName: {{ .name | quote }}
 {{- if not ($ray.autoscaling).enabled }}
-replicas: {{ .group.replicas | default (max 1 $replicas) }}
+replicas: {{ include "isthmus.count" (dict "value" .group.replicas "default" (max 1 (int $least))) }}
 {{- end }}
-minReplicas: {{ $replicas }}
-maxReplicas: {{ .group.maxReplicas | default (max 1 $replicas) }}
+minReplicas: {{ $least }}
+maxReplicas: {{ include "isthmus.count" (dict "value" .group.maxReplicas "default" (max 1 (int $least))) }}
 rayStartParams:
   metrics-export-port: "8080"
 template:

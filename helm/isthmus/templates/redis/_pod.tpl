@@ -2,7 +2,6 @@
 
 {{- define "isthmus.redis.podSpec" -}}
 {{- $redis := .Values.redis -}}
-{{- $storage := $redis.storage | default dict -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
 terminationGracePeriodSeconds: 60
@@ -13,7 +12,7 @@ securityContext:
   {{- include "isthmus.podSecurityContext" (dict "context" $redis.podSecurityContext) | nindent 2 }}
 {{- with $redis.initContainers }}
 initContainers:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 containers:
   - name: redis
@@ -24,10 +23,8 @@ containers:
       - |
         {{- include "isthmus.redis.command" . | nindent 8 }}
     env:
-      {{- include "isthmus.redis.passwords" . | nindent 6 }}
-      {{- with $redis.extraEnv }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- $env := include "isthmus.redis.passwords" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "name" "lists" (list $env $redis.extraEnv)) | nindent 6 }}
     ports:
       - name: redis
         containerPort: 6379
@@ -55,44 +52,48 @@ containers:
       failureThreshold: 3
     {{- with $redis.resources }}
     resources:
-      {{- toYaml . | nindent 6 }}
+      {{- include "isthmus.yaml" . | nindent 6 }}
     {{- end }}
     securityContext:
       {{- include "isthmus.securityContext" (dict "context" $redis.securityContext) | nindent 6 }}
     volumeMounts:
-      - name: data
-        mountPath: /data
-      - name: config
-        mountPath: /etc/redis
-        readOnly: true
-      {{- if ($redis.tls).enabled }}
-      - name: tls
-        mountPath: /etc/redis-tls
-        readOnly: true
-      {{- end }}
-      {{- with $redis.extraVolumeMounts }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- $mounts := include "isthmus.redis.volumeMounts" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "mountPath" "lists" (list $mounts $redis.extraVolumeMounts)) | nindent 6 }}
   {{- with $redis.extraContainers }}
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
   {{- end }}
 volumes:
-  - name: config
-    configMap:
-      name: {{ include "isthmus.redis.name" . | quote }}
-  {{- if ($redis.tls).enabled }}
-  - name: tls
-    secret:
-      secretName: {{ $redis.tls.existingSecret | quote }}
-  {{- end }}
-  {{- if not $storage.size }}
-  - name: data
-    emptyDir: {}
-  {{- end }}
-  {{- with $redis.extraVolumes }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $volumes := include "isthmus.redis.volumes" . | fromYamlArray }}
+  {{- include "isthmus.joined" (dict "key" "name" "lists" (list $volumes $redis.extraVolumes)) | nindent 2 }}
 {{- with include "isthmus.scheduling" $redis }}
 {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "isthmus.redis.volumeMounts" -}}
+- name: data
+  mountPath: /data
+- name: config
+  mountPath: /etc/redis
+  readOnly: true
+{{- if ((.Values.redis).tls).enabled }}
+- name: tls
+  mountPath: /etc/redis-tls
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "isthmus.redis.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "isthmus.redis.name" . | quote }}
+{{- if ((.Values.redis).tls).enabled }}
+- name: tls
+  secret:
+    secretName: {{ .Values.redis.tls.existingSecret | quote }}
+{{- end }}
+{{- if not ((.Values.redis).storage).size }}
+- name: data
+  emptyDir: {}
 {{- end }}
 {{- end -}}

@@ -2,7 +2,6 @@
 
 {{- define "isthmus.router.podSpec" -}}
 {{- $router := .Values.router -}}
-{{- $secrets := include "isthmus.router.secretVolumes" . | fromYaml -}}
 serviceAccountName: {{ include "isthmus.router.serviceAccountName" . | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -14,7 +13,7 @@ securityContext:
   {{- include "isthmus.podSecurityContext" (dict "context" $router.podSecurityContext) | nindent 2 }}
 {{- with $router.initContainers }}
 initContainers:
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
 containers:
   - name: router
@@ -22,18 +21,8 @@ containers:
     imagePullPolicy: {{ ($router.image).pullPolicy | default "IfNotPresent" | quote }}
     args: ["router", "serve", "--config", "/etc/isthmus/isthmus.yaml"]
     env:
-      - name: ISTHMUS_HOME
-        value: /var/lib/isthmus
-      {{- with include "isthmus.router.keys" . | fromYaml }}
-      # Over the settings file; the value holds hashes, never keys.
-      - name: ISTHMUS__ROUTER__KEYS
-        valueFrom:
-          secretKeyRef:
-            {{- toYaml . | nindent 12 }}
-      {{- end }}
-      {{- with $router.extraEnv }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- $env := include "isthmus.router.environment" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "name" "lists" (list $env $router.extraEnv)) | nindent 6 }}
     ports:
       - name: http
         containerPort: {{ include "isthmus.router.port" . }}
@@ -61,58 +50,25 @@ containers:
     {{- end }}
     {{- with $router.resources }}
     resources:
-      {{- toYaml . | nindent 6 }}
+      {{- include "isthmus.yaml" . | nindent 6 }}
     {{- end }}
     securityContext:
       {{- include "isthmus.securityContext" (dict "context" $router.securityContext) | nindent 6 }}
     volumeMounts:
-      - name: config
-        mountPath: /etc/isthmus
-        readOnly: true
-      - name: home
-        mountPath: /var/lib/isthmus
-      - name: tmp
-        mountPath: /tmp
-      {{- range $folder, $_ := $secrets }}
-      - name: secret-{{ $folder }}
-        mountPath: {{ include "isthmus.router.secrets" $ }}/{{ $folder }}
-        readOnly: true
-      {{- end }}
-      {{- with $router.extraVolumeMounts }}
-      {{- toYaml . | nindent 6 }}
-      {{- end }}
+      {{- $mounts := include "isthmus.router.volumeMounts" . | fromYamlArray }}
+      {{- include "isthmus.joined" (dict "key" "mountPath" "lists" (list $mounts $router.extraVolumeMounts)) | nindent 6 }}
   {{- with $router.extraContainers }}
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
   {{- end }}
 volumes:
-  - name: config
-    configMap:
-      name: {{ include "isthmus.router.name" . | quote }}
-  - name: home
-    {{- with $router.homeVolume }}
-    {{- toYaml . | nindent 4 }}
-    {{- else }}
-    emptyDir: {}
-    {{- end }}
-  - name: tmp
-    emptyDir: {}
-  {{- range $folder, $item := $secrets }}
-  - name: secret-{{ $folder }}
-    secret:
-      secretName: {{ $item.secret | quote }}
-      items:
-        - key: {{ $item.key | quote }}
-          path: {{ $item.key | quote }}
-  {{- end }}
-  {{- with $router.extraVolumes }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $volumes := include "isthmus.router.volumes" . | fromYamlArray }}
+  {{- include "isthmus.joined" (dict "key" "name" "lists" (list $volumes $router.extraVolumes)) | nindent 2 }}
 {{- with include "isthmus.scheduling" $router }}
 {{ . }}
 {{- end }}
 topologySpreadConstraints:
   {{- with $router.topologySpreadConstraints }}
-  {{- toYaml . | nindent 2 }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
   {{- else }}
   {{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
   - maxSkew: 1
@@ -125,4 +81,53 @@ topologySpreadConstraints:
     matchLabelKeys: [pod-template-hash]
   {{- end }}
   {{- end }}
+{{- end -}}
+
+{{- define "isthmus.router.environment" -}}
+- name: ISTHMUS_HOME
+  value: /var/lib/isthmus
+{{- with include "isthmus.router.keys" . }}
+# Over the settings file; the value holds hashes, never keys.
+- name: ISTHMUS__ROUTER__KEYS
+  valueFrom:
+    secretKeyRef:
+      {{- . | nindent 6 }}
+{{- end }}
+{{- end -}}
+
+{{- define "isthmus.router.volumeMounts" -}}
+- name: config
+  mountPath: /etc/isthmus
+  readOnly: true
+- name: home
+  mountPath: /var/lib/isthmus
+- name: tmp
+  mountPath: /tmp
+{{- range $folder, $_ := include "isthmus.router.secretVolumes" . | fromYaml }}
+- name: secret-{{ $folder }}
+  mountPath: {{ include "isthmus.router.secrets" $ }}/{{ $folder }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "isthmus.router.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "isthmus.router.name" . | quote }}
+- name: home
+  {{- with (.Values.router).homeVolume }}
+  {{- include "isthmus.yaml" . | nindent 2 }}
+  {{- else }}
+  emptyDir: {}
+  {{- end }}
+- name: tmp
+  emptyDir: {}
+{{- range $folder, $item := include "isthmus.router.secretVolumes" . | fromYaml }}
+- name: secret-{{ $folder }}
+  secret:
+    secretName: {{ $item.secret | quote }}
+    items:
+      - key: {{ $item.key | quote }}
+        path: {{ $item.key | quote }}
+{{- end }}
 {{- end -}}
