@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -135,7 +136,10 @@ class Helm:
         """
         text = re.sub(r"\\u(d[89ab]..)\\u(d[c-f]..)", lambda pair: json.loads(f'"{pair[0]}"'), json.dumps(dict(values)))
         path = self.home / f"values-{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
-        path.write_text(text, "utf-8")
+        if not path.exists():  # by renaming: another thread's Helm may read it already
+            with tempfile.NamedTemporaryFile("w", dir=self.home, encoding="utf-8", delete=False) as written:
+                written.write(text)
+            Path(written.name).rename(path)
         return path
 
 
