@@ -86,7 +86,14 @@ async def _calibration(bench: SpeedBench) -> tuple[Speed, Speed]:
 
 
 def _samples(short: Speed, long: Speed) -> Samples:
-    return Samples(short.decode_s, long.decode_s, short.prefill_s, long.prefill_s)
+    return Samples(
+        short.decode_s,
+        long.decode_s,
+        short.prefill_s,
+        long.prefill_s,
+        short_tokens=short.context_tokens,
+        long_tokens=long.context_tokens,
+    )
 
 
 def _repetitions(context_tokens: int) -> int:

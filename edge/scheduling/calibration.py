@@ -19,7 +19,7 @@ from edge.scheduling.roofline import cost
 from edge.scheduling.workload import Workload, decode, prefill
 
 SHORT_TOKENS = 63
-LONG_TOKENS = 640
+LONG_TOKENS = 1536
 _SHARE_LIMITS = (1e-4, 100.0)
 _ROUNDS = 60
 _HALVINGS = 40

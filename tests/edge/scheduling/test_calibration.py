@@ -43,7 +43,7 @@ def test_other_contexts_are_predicted_from_two_short_ones(share: Efficiency) -> 
 def test_attention_slows_decoding_at_depth_as_measured_not_as_bandwidth_allows() -> None:
     """A plain roofline predicts three times what an engine reaches after 3,500 tokens."""
     plain = processor()
-    measured = Samples(1 / 147, 1 / 88, 63 / 215, 640 / 190)
+    measured = Samples(1 / 147, 1 / 88, 63 / 215, 640 / 190, long_tokens=640)
     share = fit(MODEL, plain, measured, batch_tokens=128, ubatch_tokens=63)
     fitted = plain.model_copy(update={"efficiency": share})
     assert 1 / workload_s(MODEL, decode(3500), plain) > 70
