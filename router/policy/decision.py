@@ -21,7 +21,7 @@ def decide(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, now_ms: i
     Pure and deterministic: the same values give the same decision, in whatever order the fleet is listed. No step
     re-admits what an earlier one removed; every backend is a candidate or carries exactly one rejection.
     """
-    action = zones.action_for(policy, facts.privacy_class)
+    action = zones.action_for(policy, facts.privacy_class, maskable=facts.maskable)
     by_privacy, by_route = zones.zones_of_action(action), zones.zones_of_route(facts.route)
     forbidden = permission_rejections(by_privacy, by_route, zones.zones_of_mode(policy.mode))
     need = need_of(facts.request, policy)

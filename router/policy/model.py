@@ -68,12 +68,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
-    """One request as the policy sees it: its measurable side, its class, and the caller's override."""
+    """One request as the policy sees it: its measurable side, its class, and the caller's override. `maskable` is
+    False once masking was tried and something would have been left."""
 
     request: RequestFacts
     privacy_class: PrivacyClass
     entity_kinds: frozenset[str]
     route: Route = Route.AUTO
+    maskable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

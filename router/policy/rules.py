@@ -27,10 +27,9 @@ def build_policy(
     """The policy for these settings, with its digest. A class that is not named is `edge_only`.
 
     Raises:
-        SettingsError: `mask` is asked for, which nothing carries out yet, or a stricter class has a wider action.
+        SettingsError: a stricter class has a wider action.
     """
     complete = {each: actions.get(each, Action.EDGE_ONLY) for each in _STRICTER_ORDER}
-    _refuse_mask(complete)
     _refuse_wider_for_stricter(complete)
     canonical = {
         "mode": mode,
@@ -52,16 +51,6 @@ def build_policy(
         digest=f"sha256:{digest}",
         dwell_ms=dwell_ms,
     )
-
-
-def _refuse_mask(actions: Mapping[PrivacyClass, Action]) -> None:
-    for each, action in actions.items():
-        if action is Action.MASK:
-            raise SettingsError(
-                f"The action 'mask' for class {each} is not available: nothing would be masked. "
-                "Use edge_only or block.",
-                param=f"router.policy.actions.{each}",
-            )
 
 
 def _refuse_wider_for_stricter(actions: Mapping[PrivacyClass, Action]) -> None:

@@ -31,7 +31,7 @@ def test_no_candidate_stands_outside_the_allowed_zones(
     """PV-01, PV-03: whatever fails or is asked for, what must stay on the edge has no candidate elsewhere."""
     decision = decide(facts, fleet, policy, NOW_MS)
     assert {c.zone for c in decision.candidates} <= decision.allowed_zones
-    if decision.action in (Action.EDGE_ONLY, Action.MASK):
+    if decision.action is Action.EDGE_ONLY:
         assert decision.allowed_zones <= EDGE_ZONES
     if decision.action is Action.BLOCK:
         assert not decision.allowed_zones
@@ -50,8 +50,20 @@ def test_the_action_is_the_policys_and_unknown_is_never_better_than_any_class(
     if facts.privacy_class is PrivacyClass.UNKNOWN:
         for each in PrivacyClass:
             assert narrowest(decision.action, action_for(policy, each)) is decision.action
+        assert decision.action is not Action.MASK
     else:
         assert decision.action is policy.action(facts.privacy_class)
+
+
+@_UNTIMED
+@given(requests(), fleets(), policies())
+def test_pv_03_what_cannot_be_masked_stays_on_the_edge(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    decision = decide(replace(facts, maskable=False), fleet, policy, NOW_MS)
+    assert decision.action is not Action.MASK
+    if policy.action(facts.privacy_class) is Action.MASK:
+        assert decision.allowed_zones <= EDGE_ZONES
 
 
 @_UNTIMED
