@@ -12,7 +12,7 @@ from router.privacy import encodings
 from router.privacy.database import PatternDatabase
 from router.privacy.model import Classification, Entity
 from router.privacy.normalise import Folder, View
-from router.privacy.recognisers import ALL
+from router.privacy.recognisers import built_in
 from router.privacy.recognisers.model import Recogniser
 from shared.openai.text import TextPosition
 from shared.privacy import PrivacyClass, strictest
@@ -36,8 +36,12 @@ class _Stopped(Exception):
 class Scanner:
     """A compiled scanner, safe to use from many threads."""
 
-    def __init__(self, recognisers: Sequence[Recogniser] = ALL, *, limit_chars: int = DEFAULT_LIMIT_CHARS) -> None:
-        self._recognisers = tuple(recognisers)
+    def __init__(
+        self, recognisers: Sequence[Recogniser] | None = None, *, limit_chars: int = DEFAULT_LIMIT_CHARS
+    ) -> None:
+        """`recognisers` are all of this package's own unless given."""
+        self._recognisers = tuple(built_in() if recognisers is None else recognisers)
+        self._untriggered = tuple(r for r in self._recognisers if not r.triggers)
         self._limit_chars = limit_chars
         self._folder = Folder()
         patterns = [(n, trigger) for n, r in enumerate(self._recognisers) for trigger in r.triggers]
@@ -66,6 +70,8 @@ class Scanner:
             elif depth > 0:
                 for inner in self._decoded(view, number):
                     self._scan_view(run, text, inner, depth - 1)
+        for recogniser in self._untriggered:
+            self._recognise(run, text, view, recogniser)
 
     def _decoded(self, view: View, number: int) -> Iterator[View]:
         for inner in encodings.ALL[number - len(self._recognisers)].decode(view):
@@ -76,7 +82,8 @@ class Scanner:
         for span in recogniser.find(view.text, run.tick):
             start, end = view.to_sent(span)
             if text.is_new(start, end):
-                run.add(Entity(recogniser.kind, text.position, start, end), recogniser.privacy_class)
+                found = Entity(recogniser.kind, text.position, start, end, recogniser.score)
+                run.add(found, recogniser.privacy_class)
 
 
 class _Run:
