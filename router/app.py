@@ -36,10 +36,10 @@ from router.http.models import Models
 from router.http.probes import Metrics, Probes
 from router.policy.model import Policy, Slo
 from router.policy.rules import build_policy
-from router.privacy.classify import Classifier, TextScanner
+from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
 from router.privacy.returning import Answers
-from router.privacy.scanner import Scanner
 from router.privacy.sessions import Sessions
+from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
     PolicySettings,
@@ -106,7 +106,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch, poller = _watchers(settings, store, session, clock)
     directory = FleetDirectory(watch, poller, health, clock)
-    scanner = scanner or Scanner()
+    scanner = scanner or build_scanner(settings.scan)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
@@ -164,6 +164,7 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
         clock,
         timeout_s=settings.timeout_s,
         workers=settings.workers,
+        inline_bytes=0 if settings.plugins else INLINE_BYTES,
         on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
     )
 

@@ -18,12 +18,13 @@ from shared.privacy import PrivacyClass
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _V4 = re.compile(rf"(?<![0-9A-Za-z_.\-])(?:{_OCTET}\.){{3}}{_OCTET}(?![0-9A-Za-z_]|\.[0-9]|-[0-9A-Za-z])")
 _V6 = re.compile(
-    r"(?<![0-9A-Za-z_:.])(?=[0-9A-Fa-f:]{3})[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.[0-9]{1,3}){3})?(?![0-9A-Za-z_:])"
+    r"(?<![0-9A-Za-z_:.])(?=[0-9A-Fa-f:]{3})[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}"
+    r"(?:(?:\.[0-9]{1,3}){3})?(?![0-9A-Za-z_:])"
 )
 _MAC = re.compile(r"(?<![0-9A-Za-z:\-])[0-9A-Fa-f]{2}([:\-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![0-9A-Za-z:\-])")
 _VERSION = re.compile(
-    r"(?i)(?:\bv(?:er(?:sion)?)?\.?|\brelease|\bbuild|\bupgrade\w*(?: to| from)?|\bsection|\bchapter|\b§|\bclause|\brev(?:ision)?"
-    r"|版本|章|节|节|\boid)[ :=\-v]{0,3}\Z|[@=~^<>]{1,2} ?\Z"
+    r"(?i)(?:\bv(?:er(?:sion)?)?\.?|\brelease|\bbuild|\bupgrade\w*(?: to| from)?|\bsection|\bchapter|\b§|\bclause"
+    r"|\brev(?:ision)?|版本|章|节|節|\boid)[ :=\-v]{0,3}\Z|[@=~^<>]{1,2} ?\Z"
 )
 _ADDRESS_NAMED = re.compile(
     r"(?i)\b(?:ip|host|addr\w*|client|server|remote|from|src|dst)[\w-]{0,12}[ \"']{0,2}[=:] ?[\"']?\Z"

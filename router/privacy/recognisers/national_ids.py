@@ -79,17 +79,29 @@ _NUMBERS = (
     _Number("ar_dni", "ar.dni", bare=r"[0-9]{2}\.[0-9]{3}\.[0-9]{3}|[0-9]{8}", names=r"\bdni\b|documento"),
     _Number("at_svnr", "at.vnr", bare=r"[1-9][0-9]{3}[ -]?[0-9]{6}", names=r"\bsv[ -]?n|svnr|versicherung"),
     _Number("au_tfn", "au.tfn", bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{2,3}", names=r"\btfn\b|tax file"),
-    _Number("be_national", "be.nn", r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}"),
+    _Number(
+        "be_national", "be.nn", r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}"
+    ),
     _Number("bg_egn", "bg.egn", bare=r"[0-9]{10}", names=r"\begn\b|егн"),
-    _Number("br_cpf", "br.cpf", r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}", r"[0-9]{9}-?[0-9]{2}", r"\bcpf\b|contribuinte"),
-    _Number("ca_sin", _luhn_of_nine, bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{3}", names=r"\bsin\b|\bnas\b|assurance sociale"),
+    _Number(
+        "br_cpf", "br.cpf", r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}", r"[0-9]{9}-?[0-9]{2}", r"\bcpf\b|contribuinte"
+    ),
+    _Number(
+        "ca_sin", _luhn_of_nine, bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{3}", names=r"\bsin\b|\bnas\b|assurance sociale"
+    ),
     _Number("ch_ahv", "ch.ssn", r"756\.[0-9]{4}\.[0-9]{4}\.[0-9]{2}|756[ ]?[0-9]{4}[ ]?[0-9]{4}[ ]?[0-9]{2}"),
     _Number("cl_rut", "cl.rut", r"[0-9]{1,2}\.[0-9]{3}\.[0-9]{3}-[0-9Kk]", r"[0-9]{7,8}-?[0-9Kk]", r"\bru[tn]\b"),
     _Number("co_nit", "co.nit", bare=r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]|[0-9]{9}-?[0-9]", names=r"\bnit\b"),
     _Number("cr_cedula", "cr.cpf", bare=r"[0-9]-?[0-9]{4}-?[0-9]{4}", names=r"c[ée]dula"),
     _Number("cu_identity", "cu.ni", bare=r"[0-9]{11}", names=r"carn[ée]|\bni\b"),
     _Number("cz_birth_number", "cz.rc", r"[0-9]{6}/[0-9]{4}", r"[0-9]{9,10}", r"rodn[ée]|\brč\b"),
-    _Number("de_tax_id", "de.idnr", r"[1-9][0-9] [0-9]{3} [0-9]{3} [0-9]{3}", r"[1-9][0-9]{10}", r"steuer|\bidnr|\btin\b|tax id"),
+    _Number(
+        "de_tax_id",
+        "de.idnr",
+        r"[1-9][0-9] [0-9]{3} [0-9]{3} [0-9]{3}",
+        r"[1-9][0-9]{10}",
+        r"steuer|\bidnr|\btin\b|tax id",
+    ),
     _Number("dk_cpr", "dk.cpr", r"[0-3][0-9][01][0-9]{3}-[0-9]{4}", r"[0-3][0-9][01][0-9]{7}", r"\bcpr\b|personnummer"),
     _Number("do_cedula", "do.cedula", r"[0-9]{3}-[0-9]{7}-[0-9]", r"[0-9]{11}", r"c[ée]dula"),
     _Number("ec_cedula", "ec.ci", bare=r"[0-9]{9}-?[0-9]", names=r"c[ée]dula|\bci\b"),
@@ -97,26 +109,63 @@ _NUMBERS = (
     _Number("es_dni", "es.dni", r"[0-9]{2}\.?[0-9]{3}\.?[0-9]{3}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]"),
     _Number("es_nie", "es.nie", r"[XYZxyz][ -]?[0-9]{7}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]"),
     _Number("fi_hetu", "fi.hetu", r"[0-3][0-9][01][0-9]{3}[-+A-FU-Ya-fu-y][0-9]{3}[0-9A-FHJ-NPR-Ya-fhj-npr-y]"),
-    _Number("fr_nir", "fr.nir", r"[12][ ]?[0-9]{2}[ ]?(?:0[1-9]|1[0-2]|[2-9][0-9])[ ]?[0-9][0-9AB][ ]?[0-9]{3}[ ]?[0-9]{3}[ ]?[0-9]{2}"),
+    _Number(
+        "fr_nir",
+        "fr.nir",
+        r"[12][ ]?[0-9]{2}[ ]?(?:0[1-9]|1[0-2]|[2-9][0-9])[ ]?[0-9][0-9AB][ ]?[0-9]{3}[ ]?[0-9]{3}[ ]?[0-9]{2}",
+    ),
     _Number("gb_nhs", "gb.nhs", bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", names=r"\bnhs\b|health service"),
-    _Number("gb_nino", _anything, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[A-D]"),
+    _Number(
+        "gb_nino", _anything, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[A-D]"
+    ),
     _Number("gb_utr", "gb.utr", bare=r"[0-9]{5}[ ]?[0-9]{5}", names=r"\butr\b|taxpayer ref"),
     _Number("gr_amka", "gr.amka", r"[0-3][0-9][01][0-9]{8}"),
-    _Number("hk_identity", _hong_kong, r"[A-Z]{1,2}[0-9]{6}\([0-9A]\)", r"[A-Z]{1,2}[0-9]{6}[0-9A]", r"hkid|hong kong|香港"),
+    _Number(
+        "hk_identity", _hong_kong, r"[A-Z]{1,2}[0-9]{6}\([0-9A]\)", r"[A-Z]{1,2}[0-9]{6}[0-9A]", r"hkid|hong kong|香港"
+    ),
     _Number("hr_oib", "hr.oib", bare=r"[0-9]{11}", names=r"\boib\b"),
     _Number("id_nik", "id.nik", bare=r"[0-9]{16}", names=r"\bnik\b|\bktp\b"),
     _Number("ie_pps", "ie.pps", r"[0-9]{7}[ ]?[A-W][A-IW]?"),
     _Number("il_identity", "il.idnr", bare=r"[0-9]{8}-?[0-9]", names=r"teudat|zehut|israel|ת\"?ז|תעודת"),
-    _Number("in_aadhaar", "in_.aadhaar", r"[2-9][0-9]{3} [0-9]{4} [0-9]{4}", r"[2-9][0-9]{3}[ -]?[0-9]{4}[ -]?[0-9]{4}", r"aadhaa?r|uid(?:ai)?\b|आधार"),
+    _Number(
+        "in_aadhaar",
+        "in_.aadhaar",
+        r"[2-9][0-9]{3} [0-9]{4} [0-9]{4}",
+        r"[2-9][0-9]{3}[ -]?[0-9]{4}[ -]?[0-9]{4}",
+        r"aadhaa?r|uid(?:ai)?\b|आधार",
+    ),
     _Number("in_pan", "in_.pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z][0-9]{4}[A-Z]"),
-    _Number("is_kennitala", "is_.kennitala", r"[0-7][0-9][01][0-9]{3}-[0-9]{4}", r"[0-7][0-9][01][0-9]{7}", r"kennital"),
-    _Number("it_codice_fiscale", "it.codicefiscale", r"[A-Za-z]{6}[0-9LMNP-Vlmnp-v]{2}[A-EHLMPR-Ta-ehlmpr-t][0-9LMNP-Vlmnp-v]{2}[A-Za-z][0-9LMNP-Vlmnp-v]{3}[A-Za-z]"),
-    _Number("jp_my_number", "jp.in_", bare=r"[0-9]{4}[ -]?[0-9]{4}[ -]?[0-9]{4}", names=r"my ?number|マイナンバー|個人番号"),
-    _Number("kr_rrn", "kr.rrn", r"[0-9]{2}[01][0-9][0-3][0-9]-[0-9]{7}", r"[0-9]{2}[01][0-9][0-3][0-9][0-9]{7}", r"주민|\brrn\b|resident reg"),
+    _Number(
+        "is_kennitala", "is_.kennitala", r"[0-7][0-9][01][0-9]{3}-[0-9]{4}", r"[0-7][0-9][01][0-9]{7}", r"kennital"
+    ),
+    _Number(
+        "it_codice_fiscale",
+        "it.codicefiscale",
+        r"[A-Za-z]{6}[0-9LMNP-Vlmnp-v]{2}[A-EHLMPR-Ta-ehlmpr-t][0-9LMNP-Vlmnp-v]{2}"
+        r"[A-Za-z][0-9LMNP-Vlmnp-v]{3}[A-Za-z]",
+    ),
+    _Number(
+        "jp_my_number", "jp.in_", bare=r"[0-9]{4}[ -]?[0-9]{4}[ -]?[0-9]{4}", names=r"my ?number|マイナンバー|個人番号"
+    ),
+    _Number(
+        "kr_rrn",
+        "kr.rrn",
+        r"[0-9]{2}[01][0-9][0-3][0-9]-[0-9]{7}",
+        r"[0-9]{2}[01][0-9][0-3][0-9][0-9]{7}",
+        r"주민|\brrn\b|resident reg",
+    ),
     _Number("lt_asmens_kodas", "lt.asmens", bare=r"[1-6][0-9]{10}", names=r"asmens|kodas"),
-    _Number("lv_personal_code", "lv.pvn", r"[0-3][0-9][01][0-9]{3}-[0-9]{5}", r"[0-3][0-9][01][0-9]{8}", r"personas|kods"),
+    _Number(
+        "lv_personal_code", "lv.pvn", r"[0-3][0-9][01][0-9]{3}-[0-9]{5}", r"[0-3][0-9][01][0-9]{8}", r"personas|kods"
+    ),
     _Number("mx_curp", "mx.curp", r"[A-Z][AEIOUX][A-Z]{2}[0-9]{6}[HMX][A-Z]{5}[A-Z0-9][0-9]"),
-    _Number("my_nric", "my.nric", r"[0-9]{2}[01][0-9][0-3][0-9]-[0-9]{2}-[0-9]{4}", r"[0-9]{2}[01][0-9][0-3][0-9]{7}", r"mykad|nric|kad pengenalan|\bic\b"),
+    _Number(
+        "my_nric",
+        "my.nric",
+        r"[0-9]{2}[01][0-9][0-3][0-9]-[0-9]{2}-[0-9]{4}",
+        r"[0-9]{2}[01][0-9][0-3][0-9]{7}",
+        r"mykad|nric|kad pengenalan|\bic\b",
+    ),
     _Number("nl_bsn", "nl.bsn", bare=r"[0-9]{4}\.?[0-9]{2}\.?[0-9]{3}|[0-9]{8}", names=r"\bbsn\b|burgerservice|sofi"),
     _Number("no_fodselsnummer", "no.fodselsnummer", r"[0-7][0-9][0-9]{4}[ -]?[0-9]{5}"),
     _Number("nz_ird", "nz.ird", bare=r"[0-9]{2,3}[ -]?[0-9]{3}[ -]?[0-9]{3}", names=r"\bird\b"),
@@ -127,7 +176,13 @@ _NUMBERS = (
     _Number("ro_cnp", "ro.cnp", bare=r"[1-9][0-9]{12}", names=r"\bcnp\b|cod numeric"),
     _Number("ru_inn", "ru.inn", bare=r"[0-9]{12}", names=r"\binn\b|инн"),
     _Number("ru_snils", _snils, r"[0-9]{3}-[0-9]{3}-[0-9]{3}[ -][0-9]{2}", r"[0-9]{11}", r"snils|снилс"),
-    _Number("se_personnummer", "se.personnummer", r"(?:19|20)?[0-9]{2}[01][0-9][0-9]{2}[-+][0-9]{4}", r"(?:19|20)?[0-9]{2}[01][0-9]{7}", r"person(?:nummer|nr)|samordning"),
+    _Number(
+        "se_personnummer",
+        "se.personnummer",
+        r"(?:19|20)?[0-9]{2}[01][0-9][0-9]{2}[-+][0-9]{4}",
+        r"(?:19|20)?[0-9]{2}[01][0-9]{7}",
+        r"person(?:nummer|nr)|samordning",
+    ),
     _Number("sg_nric", _singapore, r"[STFGM][0-9]{7}[A-Z]"),
     _Number("si_emso", "si.emso", bare=r"[0-3][0-9][01][0-9]{10}", names=r"em[šs]o|jmbg|мбг|matični"),
     _Number("sk_birth_number", "sk.rc", bare=r"[0-9]{6}/?[0-9]{3,4}", names=r"rodn[ée]"),
@@ -140,8 +195,13 @@ _NUMBERS = (
     _Number("ve_rif", "ve.rif", r"[VEJPGvejpg]-[0-9]{8}-[0-9]", r"[VEJPGvejpg][0-9]{9}", r"\brif\b"),
     _Number("vn_cccd", _anything, bare=r"0[0-9]{11}", names=r"cccd|căn cước|cmnd"),
     _Number("za_identity", "za.idnr", r"[0-9]{2}[01][0-9][0-3][0-9] ?[0-9]{4} ?[01][89][0-9]"),
-    _Number("passport", _anything, bare=r"[A-Z]{1,2}[ ]?[0-9]{6,8}|[0-9]{9}|[0-9]{2}[A-Z]{2}[0-9]{5}", names=r"passport|reisepass|passeport|pasaporte|passaporto|паспорт|护照|護照|旅券|パスポート|여권"),
-)  # fmt: skip
+    _Number(
+        "passport",
+        _anything,
+        bare=r"[A-Z]{1,2}[ ]?[0-9]{6,8}|[0-9]{9}|[0-9]{2}[A-Z]{2}[0-9]{5}",
+        names=r"passport|reisepass|passeport|pasaporte|passaporto|паспорт|护照|護照|旅券|パスポート|여권",
+    ),
+)
 _GROUPING = re.compile(r"[ .\-/()]")
 
 
