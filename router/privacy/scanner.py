@@ -112,8 +112,10 @@ class Scanner:
         privacy_class: PrivacyClass,
     ) -> None:
         start, end = view.to_sent(span)
-        if text.is_new(start, end):
-            run.add(Entity(kind, text.position, start, end, score), privacy_class)
+        value = text.text[start:end]
+        # In joined texts, most of what lies within one was found there; what needed a word from another was not.
+        if not text.is_within_one(start, end) or not run.knows(kind, value):
+            run.add(Entity(kind, text.position, start, end, score), privacy_class, value)
 
 
 class _Run:
@@ -123,6 +125,7 @@ class _Run:
         self.entities: dict[Entity, None] = {}
         self.classes: set[PrivacyClass] = set()
         self.unread = False
+        self._values: set[tuple[str, str]] = set()  # ends with the scan; nothing of it goes into the conclusion
         self._left_chars = limit_chars
         self._expired = expired
         self._ticks = 0
@@ -142,8 +145,13 @@ class _Run:
         if self._left_chars < 0:
             raise _Stopped("overflow")
 
-    def add(self, entity: Entity, privacy_class: PrivacyClass) -> None:
+    def knows(self, kind: str, value: str) -> bool:
+        """Whether the same was found before in this body."""
+        return (kind, value) in self._values
+
+    def add(self, entity: Entity, privacy_class: PrivacyClass, value: str) -> None:
         if len(self.entities) >= MAX_ENTITIES:
             raise _Stopped("overflow")
         self.entities[entity] = None
         self.classes.add(privacy_class)
+        self._values.add((entity.kind, value))
