@@ -16,7 +16,8 @@ from shared.privacy import PrivacyClass
 
 _WORD = "A-Za-z0-9"
 _URL = "A-Za-z0-9_\\-"
-_MAX_CHARS = 512
+_MAX_CHARS = 32 * 1024
+"""A token is taken whole: what a bound cut off would go on."""
 
 
 @dataclass(frozen=True, slots=True)
