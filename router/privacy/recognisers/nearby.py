@@ -41,8 +41,8 @@ def words(pattern: str) -> re.Pattern[str]:
 def triggers_of(pattern: str) -> Iterator[bytes]:
     """Byte patterns, one of which fires where a Latin word of `pattern` stands. Words of other scripts give none."""
     for word in _ALTERNATIVE.split(pattern):
-        plain = "".join(char if char.isascii() else r"\?" for char in word.replace(r"\b", ""))
-        if len(_LATIN_LETTER.findall(plain)) >= 2:
+        plain = "".join(char if char.isascii() else r"\?" for char in word)
+        if len(_LATIN_LETTER.findall(plain.replace(r"\b", ""))) >= 2:
             yield b"(?i)" + plain.encode()
 
 
