@@ -36,7 +36,7 @@ from shared.openai.validation import validate
 from shared.privacy import Action, is_stricter
 from shared.telemetry import RouterMetrics
 
-_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
+_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
 CLIENT_LEFT = "client_left"
