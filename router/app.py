@@ -37,12 +37,15 @@ from router.http.probes import Metrics, Probes
 from router.policy.model import Policy, Slo
 from router.policy.rules import build_policy
 from router.privacy.classify import Classifier, TextScanner
+from router.privacy.returning import Answers
 from router.privacy.scanner import Scanner
+from router.privacy.sessions import Sessions
 from router.settings import (
     AuditSettings,
     PolicySettings,
     RouterSettings,
     ScanSettings,
+    SessionSettings,
     StateSettings,
     StaticModelSettings,
 )
@@ -103,7 +106,9 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch, poller = _watchers(settings, store, session, clock)
     directory = FleetDirectory(watch, poller, health, clock)
-    classifier = _classifier(settings.scan, clock, metrics, scanner or Scanner())
+    scanner = scanner or Scanner()
+    classifier = _classifier(settings.scan, clock, metrics, scanner)
+    sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
@@ -115,6 +120,10 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         audit=audit,
         metrics=metrics,
         clock=clock,
+        sessions=sessions,
+        answers=Answers(
+            scanner, settings.scan.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc()
+        ),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
         in_flight_limit=settings.limits.in_flight,
@@ -125,7 +134,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         inference=inference,
         models=Models(doorkeeper, directory, settings.aliases),
         fleet=Fleet(doorkeeper, watch, directory),
-        explain=Explain(doorkeeper, judge, body_limit_bytes=settings.limits.body_bytes),
+        explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
     )
@@ -157,6 +166,11 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
         workers=settings.workers,
         on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
     )
+
+
+def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock) -> Sessions:
+    key = hashlib.sha256(b"sessions" + audit_key).digest()
+    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit)
 
 
 def open_store(settings: StateSettings, clock: Clock) -> StateStore:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from router.policy.model import Mode
+from router.privacy.returning import AnswerScanning
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import Scope
@@ -112,6 +113,19 @@ class ScanSettings(_Section):
 
     timeout_s: float = Field(1.0, gt=0, description="Longest scan of one body.")
     workers: int = Field(2, ge=1, le=64, description="Scans that run beside the event loop at the same time.")
+    answers: AnswerScanning = Field(
+        AnswerScanning.OFF,
+        description="Whose answers are scanned too, with findings replaced: off, cloud or all. Text is then held back "
+        "by about a line.",
+    )
+
+
+class SessionSettings(_Section):
+    """What is remembered between the turns of an `x-session-id`: the strictest class, and placeholders of masked
+    values. It is held in memory alone."""
+
+    ttl_s: float = Field(3_600, gt=0, description="Silence after which a session is forgotten.")
+    limit: int = Field(100_000, ge=1, description="Sessions remembered; the longest silent one makes room.")
 
 
 class TimeoutSettings(_Section):
@@ -167,6 +181,9 @@ class RouterSettings(SectionSettings, section="router"):
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on what clients send.")
     policy: PolicySettings = Field(default_factory=PolicySettings, description="The rules of every decision.")
     scan: ScanSettings = Field(default_factory=ScanSettings, description="Bounds on the privacy scan.")
+    sessions: SessionSettings = Field(
+        default_factory=SessionSettings, description="What is remembered between the turns of a conversation."
+    )
     aliases: dict[ModelId, ModelId] = Field(
         default_factory=dict, description="Names that clients may use for a model: alias to model id."
     )

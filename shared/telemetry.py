@@ -125,6 +125,9 @@ class RouterMetrics(HttpMetrics):
         self.scanner_errors = Counter(
             "isthmus_router_scanner_errors_total", "Scans that did not finish.", ("cause",), registry=registry
         )
+        self.answer_findings = Counter(
+            "isthmus_router_answer_findings_total", "Findings replaced in answers.", ("kind",), registry=registry
+        )
         self.ttft = Histogram(
             "isthmus_router_ttft_seconds",
             "Time to first content.",

@@ -26,7 +26,8 @@ class Attempt:
 
 @dataclass(slots=True)
 class Account:
-    """One request. `asked_class` is the caller's header; `loosened` says that a key with the scope widened the class.
+    """One request. `asked_class` is the caller's header, `pinned_class` the strictest that its session had before;
+    `loosened` says that a key with the scope widened the class.
     Times are milliseconds: `began_ms` on the router's monotonic clock, the others durations."""
 
     decision_id: str
@@ -43,6 +44,7 @@ class Account:
     classification: Classification | None = None
     privacy_class: PrivacyClass | None = None
     asked_class: PrivacyClass | None = None
+    pinned_class: PrivacyClass = PrivacyClass.PUBLIC
     loosened: bool = False
     decision: Decision | None = None
     classify_ms: float | None = None
@@ -82,6 +84,7 @@ class Account:
             "class": self.privacy_class,
             "class_found": found.privacy_class if found else None,
             "class_asked": self.asked_class,
+            "class_pinned": self.pinned_class,
             "class_loosened": self.loosened,
             "scan_complete": found.complete if found else None,
             "scan_cause": found.cause if found else None,

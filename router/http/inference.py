@@ -24,6 +24,8 @@ from router.http.outlet import ClientStream
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.permit import EgressPermit, body_digest, mint
+from router.privacy.returning import Answers
+from router.privacy.sessions import Sessions
 from shared.clock import Clock
 from shared.errors import BackendError, Draining, IsthmusError, NoCapacity, QueueFull, RateLimited
 from shared.fleet import FleetSnapshot, Zone, prompt_bucket
@@ -33,7 +35,7 @@ from shared.http.lifecycle import Lifecycle
 from shared.keys import Scope
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
-from shared.privacy import Action, is_stricter
+from shared.privacy import Action, is_stricter, strictest
 from shared.telemetry import RouterMetrics
 
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
@@ -56,6 +58,8 @@ class InferenceParts:
     audit: AuditLog
     metrics: RouterMetrics
     clock: Clock
+    sessions: Sessions
+    answers: Answers
     session_key: bytes
     body_limit_bytes: int
     in_flight_limit: int
@@ -132,9 +136,13 @@ class Inference:
         account.classification = found = await parts.judge.classify(body, raw)
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
-        account.privacy_class = effective = parts.judge.effective(found, asked, key)
-        account.loosened = is_stricter(found.privacy_class, effective)
-        judged = parts.judge.decide(endpoint, body, asked, found, effective)
+        session = parts.sessions.of(asked.session, account.key_name)
+        account.pinned_class = session.pin
+        effective = parts.judge.effective(found, asked, key, pin=session.pin)
+        session.tighten(strictest(found.privacy_class, effective))
+        account.privacy_class = effective
+        account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
+        judged = await parts.judge.decide(endpoint, body, asked, found, effective, session.placeholders)
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
@@ -186,9 +194,11 @@ class Inference:
             decision_id=account.decision_id,
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
-            permit=_permit(account, judged.decision, travels),
+            permit=_permit(account, judged, travels),
             contexts=_contexts(judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
+            masked=judged.masked.raw if judged.masked else None,
+            filters=self._parts.answers.filters(judged.masked.placeholders if judged.masked else None),
         )
 
     async def _whole(self, account: Account, job: Job) -> web.StreamResponse:
@@ -295,10 +305,13 @@ def _outcome(status: int) -> str:
     return _OUTCOMES.get(status, "client_error")
 
 
-def _permit(account: Account, decision: Decision, travels: bytes) -> EgressPermit | None:
-    """The permit for these bytes, where the decision has a cloud candidate at all."""
+def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | None:
+    """The permit for what would go to a cloud, where the decision has a cloud candidate at all."""
+    decision, masked = judged.decision, judged.masked
     if account.classification is None or not any(c.zone is Zone.CLOUD for c in decision.candidates):
         return None
+    if masked is not None:
+        return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
 
 

@@ -78,12 +78,14 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecisionFacts:
-    """One request as the policy sees it: its measurable side, its class, and the caller's override."""
+    """One request as the policy sees it: its measurable side, its class, and the caller's override. `maskable` is
+    False once masking was tried and something would have been left."""
 
     request: RequestFacts
     privacy_class: PrivacyClass
     entity_kinds: frozenset[str]
     route: Route = Route.AUTO
+    maskable: bool = True
     key_name: str | None = None
     """Name of the caller's API key; None where the router asks for none."""
     week_minute: int = 0
@@ -135,7 +137,8 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What a rule does; None leaves it to the defaults. `mask_kinds` are the kinds that `mask` replaces (None: all)."""
+    """What a rule does; None leaves it to the defaults. `mask_kinds` are the kinds that may travel masked (None: all);
+    what holds another stays on the edge."""
 
     action: Action | None = None
     zones: frozenset[Zone] | None = None
@@ -211,7 +214,7 @@ class Decision:
 
     `allowed_zones` is what privacy, rules and the caller left; every candidate stands in it. `rule` names the rule that
     acted (None: the defaults). `output_cap_tokens` is the first candidate's bound on the answer (None: no bound),
-    `rule_cap_tokens` the rule's part in it. `mask_kinds` are the kinds to replace where `action` is `mask` (None: all).
+    `rule_cap_tokens` the rule's part in it. `mask_kinds` are the kinds that the rule lets travel masked (None: all).
     With no candidates, `reason` says which error the client gets and `retry_after_s` when asking again may help.
     `needed_tokens` is the estimated prompt plus the output asked for; `largest_context_tokens` the largest known
     context among allowed backends that serve the model.

@@ -33,11 +33,9 @@ def build_policy(
     """The policy for these settings, with its digest. A class that is not named is `edge_only`.
 
     Raises:
-        SettingsError: `mask` is asked for, which nothing carries out yet; a stricter class has a wider action; or a
-            rule lets out more than its conditions say.
+        SettingsError: a stricter class has a wider action, or a rule lets out more than its conditions say.
     """
     complete = {each: actions.get(each, Action.EDGE_ONLY) for each in STRICTER_ORDER}
-    _refuse_mask(complete, rules)
     _refuse_wider_for_stricter(complete)
     _refuse_equal_names(rules)
     for rule in rules:
@@ -80,19 +78,6 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _refuse_mask(actions: Mapping[PrivacyClass, Action], rules: Sequence[Rule]) -> None:
-    asked = [(f"router.policy.actions.{each}", f"class {each}") for each, a in actions.items() if a is Action.MASK]
-    asked += [
-        (f"rules.{each.name}.act.action", f"rule {each.name}") for each in rules if each.act.action is Action.MASK
-    ]
-    if asked:
-        param, named = asked[0]
-        raise SettingsError(
-            f"The action 'mask' for {named} is not available: nothing would be masked. Use edge_only or block.",
-            param=param,
-        )
-
-
 def _refuse_wider_for_stricter(actions: Mapping[PrivacyClass, Action]) -> None:
     for looser, stricter in pairwise(STRICTER_ORDER):
         if _is_wider(actions[stricter], actions[looser]):
@@ -126,7 +111,7 @@ def _refuse_leak(rule: Rule, defaults: Mapping[PrivacyClass, Action]) -> None:
         raise SettingsError(
             f"Rule {rule.name} gives {action} to class unknown: nobody knows what would be let out.", param=param
         )
-    if match.any_entity is not None and match.classes & frozenset(widened):
+    if action is Action.ANY and match.any_entity is not None and match.classes & frozenset(widened):
         raise SettingsError(
             f"Rule {rule.name} lets a request out for one kind that was found in it, whatever else it holds: use "
             "match.only_entities.",

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from router.policy import zones
-from router.policy.model import DecisionFacts, Match, Mode, Policy, Rule
+from router.policy.model import Act, DecisionFacts, Match, Mode, Policy, Rule
 from shared.fleet import Zone
 from shared.privacy import Action, PrivacyClass, narrowest
 
@@ -34,7 +34,7 @@ class Terms(NamedTuple):
 
 def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
     """The terms for a request."""
-    action = zones.action_for(policy, facts.privacy_class)
+    action = zones.action_for(policy, facts.privacy_class, maskable=facts.maskable)
     if not policy.rules:
         return Terms(action, policy.mode, zones.zones_of_action(action), zones.ANYWHERE, None, None, None)
     rule = next((rule for rule in policy.rules if matches(rule.match, facts)), None)
@@ -42,12 +42,15 @@ def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
     if facts.privacy_class is _UNKNOWN:
         possible = [rule for rule in policy.rules if could_match(rule.match, facts)]
         action = narrowest(action, *(each.act.action for each in possible if each.act.action is not None))
+        action = Action.EDGE_ONLY if action is Action.MASK else action
         by_rule = _no_farther_than(each.act.zones for each in possible if each.act.zones is not None)
     elif rule is not None:
         action = _action(rule, action)
     if rule is None:
         return Terms(action, policy.mode, zones.zones_of_action(action), by_rule, None, None, None)
     act = rule.act
+    if action is Action.MASK and not _can_mask(act, facts):
+        action = Action.EDGE_ONLY
     if act.zones is not None:
         by_rule = by_rule & act.zones or by_rule
     return Terms(
@@ -91,6 +94,15 @@ def _action(rule: Rule, default: Action) -> Action:
     if asked is None:
         return default
     return asked if rule.match.classes is not None else narrowest(default, asked)
+
+
+def _can_mask(act: Act, facts: DecisionFacts) -> bool:
+    """Whether everything that was found may be replaced; what holds another kind stays where it is."""
+    return (
+        facts.maskable
+        and facts.privacy_class is not _UNKNOWN
+        and (act.mask_kinds is None or facts.entity_kinds <= act.mask_kinds)
+    )
 
 
 def _no_farther_than(limits: Iterable[frozenset[Zone]]) -> frozenset[Zone]:

@@ -13,7 +13,7 @@ _CLASS = {
 }
 _ACTION = {
     Action.ANY: "It may run on any tier.",
-    Action.MASK: "It must stay on the edge, because masking is not available.",
+    Action.MASK: "It may run on any tier; a cloud gets placeholders instead of what was found.",
     Action.EDGE_ONLY: "It must stay on the edge.",
     Action.BLOCK: "Policy refuses it on every tier.",
 }

@@ -34,7 +34,7 @@ def test_no_candidate_stands_outside_the_allowed_zones(
     """PV-01, PV-03: whatever fails or is asked for, what must stay on the edge has no candidate elsewhere."""
     decision = decide(facts, fleet, policy, NOW_MS)
     assert {c.zone for c in decision.candidates} <= decision.allowed_zones
-    if decision.action in (Action.EDGE_ONLY, Action.MASK):
+    if decision.action is Action.EDGE_ONLY:
         assert decision.allowed_zones <= EDGE_ZONES
     if decision.action is Action.BLOCK:
         assert not decision.allowed_zones
@@ -49,6 +49,8 @@ def test_no_candidate_stands_outside_the_allowed_zones(
 def test_without_rules_the_action_is_the_classs(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy) -> None:
     decision = decide(facts, fleet, replace(policy, rules=()), NOW_MS)
     assert decision.action is action_for(policy, facts.privacy_class)
+    if facts.privacy_class is PrivacyClass.UNKNOWN:
+        assert decision.action is not Action.MASK
 
 
 @_UNTIMED
@@ -93,6 +95,27 @@ def test_columns_answer_what_the_list_answers(
     before = columns_of(earlier.backends)
     decide(facts, earlier, policy, NOW_MS, Bulk(before))
     assert decide(facts, fleet, policy, NOW_MS, Bulk(before.updated(fleet.backends))) == plain
+
+
+@_UNTIMED
+@given(requests(), fleets(), policies())
+def test_pv_03_what_cannot_be_masked_stays_on_the_edge(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
+) -> None:
+    decision = decide(replace(facts, maskable=False), fleet, policy, NOW_MS)
+    assert decision.action is not Action.MASK
+    if terms_of(facts, policy).action is Action.MASK:
+        assert decision.allowed_zones <= EDGE_ZONES
+
+
+@_UNTIMED
+@given(requests(), policies())
+def test_pv_03_only_what_was_scanned_as_a_whole_is_masked(facts: DecisionFacts, policy: Policy) -> None:
+    """And of that, where a rule names the kinds to mask, only what holds no other."""
+    terms = terms_of(facts, policy)
+    if terms.action is Action.MASK:
+        assert facts.privacy_class is not PrivacyClass.UNKNOWN
+        assert terms.mask_kinds is None or facts.entity_kinds <= terms.mask_kinds
 
 
 @_UNTIMED
