@@ -9,13 +9,15 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.audit.files import load_key
 from router.audit.log import AuditLog
-from router.audit.storage import AuditStorage, load_key
+from router.audit.storage import AuditStorage, Sync
 from router.dispatch.budget import RetryRules
 from router.dispatch.clients import CloudClient, EdgeClient, new_session
 from router.dispatch.dispatcher import Dispatcher
@@ -29,20 +31,23 @@ from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
 from router.http.explain import Explain
+from router.http.feedback import Feedback
 from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
-from router.policy.model import Policy, Slo
-from router.policy.rules import build_policy
+from router.policy.model import Policy
+from router.policy.written import written_down
+from router.privacy import recognisers
 from router.privacy.classify import Classifier, TextScanner
 from router.privacy.returning import Answers
 from router.privacy.scanner import Scanner
 from router.privacy.sessions import Sessions
+from router.rulebook.follow import PolicyFollower
+from router.rulebook.load import Vocabulary
 from router.settings import (
     AuditSettings,
-    PolicySettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
@@ -66,12 +71,13 @@ STATE_TTL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A built router. `directory` and `registry` are there for tests and tools."""
+    """A built router. `directory` and `registry` are there for tests and tools, `policies` for signals."""
 
     application: web.Application
     lifecycle: Lifecycle
     directory: FleetDirectory
     registry: CollectorRegistry
+    policies: PolicyFollower
 
 
 def check_binding(settings: RouterSettings) -> None:
@@ -109,7 +115,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     scanner = scanner or Scanner()
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
-    judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
+    policies = _policies(settings, clock, audit, metrics)
+    judge = Judge(classifier, policies, directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
@@ -135,14 +142,17 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         models=Models(doorkeeper, directory, settings.aliases),
         fleet=Fleet(doorkeeper, watch, directory),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
+        feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
     )
     watching = (lambda: watch.run(settings.state.refresh_ms / 1000), lambda: poller.run(settings.capacity_interval_s))
-    loops = (audit.run, inference.expire, *watching)
+    following = (lambda: policies.run(settings.policy.reload_s),)
+    syncing = (audit.keep_synced,) if settings.audit.sync is Sync.SECOND else ()
+    loops = (audit.run, inference.expire, *watching, *following, *syncing)
     after = (audit.flush, store.close, session.close, _closing(classifier.close, storage.close))
     application = build(handlers, before=(watch.refresh, poller.poll), loops=loops, after=after)
-    return Router(application, lifecycle, directory, registry)
+    return Router(application, lifecycle, directory, registry, policies)
 
 
 def _watchers(
@@ -153,7 +163,13 @@ def _watchers(
 
 
 def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
-    storage = AuditStorage(settings.dir or home() / "audit", key, file_bytes=settings.file_bytes)
+    storage = AuditStorage(
+        audit_folder(settings),
+        key,
+        file_bytes=settings.file_bytes,
+        total_bytes=settings.total_bytes,
+        sync=settings.sync,
+    )
     log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
     return storage, log
 
@@ -207,16 +223,38 @@ def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health
     )
 
 
-def _policy(settings: PolicySettings) -> Policy:
-    return build_policy(
-        mode=settings.mode,
-        actions=settings.actions,
-        slo=Slo(settings.slo.ttft_ms, settings.slo.tpot_ms),
-        stale_after_ms=settings.stale_after_ms,
-        default_output_tokens=settings.default_output_tokens,
-        hysteresis_ratio=settings.hysteresis_ratio,
-        dwell_ms=settings.dwell_ms,
-    )
+def audit_folder(settings: AuditSettings) -> Path:
+    """Where the log is kept."""
+    return settings.dir or home() / "audit"
+
+
+def vocabulary(settings: RouterSettings | None) -> Vocabulary:
+    """The names that a policy file may use; without settings, keys are not known."""
+    keys = None if settings is None else frozenset(key.name for key in settings.keys)
+    return Vocabulary(kinds=frozenset(each.kind for each in recognisers.ALL), keys=keys)
+
+
+def _policies(settings: RouterSettings, clock: Clock, audit: AuditLog, metrics: RouterMetrics) -> PolicyFollower:
+    """The policy in force, which the log and the metrics hear of whenever it changes."""
+
+    def note(outcome: str, policy: Policy) -> None:
+        metrics.policy_in_force(policy.digest, outcome)
+        if outcome == "applied":
+            audit.record(_policy_record(policy, clock))
+
+    follower = PolicyFollower(settings.policy.file, settings.policy, vocabulary(settings), clock, on_reload=note)
+    metrics.policy_in_force(follower.policy.digest)
+    audit.record(_policy_record(follower.policy, clock))
+    return follower
+
+
+def _policy_record(policy: Policy, clock: Clock) -> dict[str, Any]:
+    return {
+        "kind": "policy",
+        "at": round(clock.unix_s(), 3),
+        "digest": policy.digest,
+        "policy": written_down(policy),
+    }
 
 
 def _targets(settings: RouterSettings) -> Targets:

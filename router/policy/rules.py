@@ -3,14 +3,12 @@ was meant."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 from router.policy.model import Cost, Mode, Policy, Rule, Slo
+from router.policy.written import digest_of
 from shared.errors import SettingsError
 from shared.privacy import Action, PrivacyClass, is_stricter, narrowest
 
@@ -53,29 +51,7 @@ def build_policy(
         rules=tuple(rules),
         time_zone=time_zone,
     )
-    canonical = json.dumps(written_down(policy), sort_keys=True, separators=(",", ":"))
-    digest = "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
-    return Policy(**{**{name: getattr(policy, name) for name in policy.__slots__}, "digest": digest})
-
-
-def written_down(policy: Policy) -> dict[str, Any]:
-    """A policy as JSON values without its digest, the same for equal policies: what the digest is taken over, and what
-    the audit log keeps so that a decision can be replayed."""
-    values = {name: _plain(value) for name, value in asdict(policy).items() if name != "digest"}
-    return {**values, "actions": {str(each): str(action) for each, action in policy.actions}}
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case dict():
-            return {name: _plain(each) for name, each in value.items() if each is not None}
-        case frozenset():
-            return sorted(value)
-        case tuple():
-            return [_plain(each) for each in value]
-        case float() if value.is_integer():
-            return int(value)
-    return value
+    return replace(policy, digest=digest_of(policy))
 
 
 def _refuse_wider_for_stricter(actions: Mapping[PrivacyClass, Action]) -> None:
