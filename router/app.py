@@ -30,6 +30,7 @@ from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
+from router.http.denials import denials
 from router.http.explain import Explain
 from router.http.feedback import Feedback
 from router.http.fleet import Fleet
@@ -104,9 +105,9 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     registry = new_registry()
     metrics = RouterMetrics(registry)
     lifecycle = Lifecycle()
-    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys])
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
+    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
     health = Health(Ledgers(BreakerRules()), _targets(settings))
     store = open_store(settings.state, clock)
     session = new_session(connect_s=settings.timeouts.connect_s)

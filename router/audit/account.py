@@ -135,7 +135,7 @@ def decision_facts(decision: Decision) -> dict[str, Any]:
             for c in decision.candidates[:LISTED]
         ],
         "rejected": [{"backend": r.backend_id, "zone": r.zone, "reason": r.reason} for r in decision.rejected[:LISTED]],
-        "rejected_counts": dict(sorted(decision.rejected_counts.items())),
+        "rejected_counts": {str(reason): n for reason, n in sorted(decision.rejected_counts.items())},
         "needed_tokens": decision.needed_tokens,
         "largest_context_tokens": decision.largest_context_tokens,
         "output_cap_tokens": decision.output_cap_tokens,

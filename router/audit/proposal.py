@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from shared.privacy import PrivacyClass, is_stricter
 
+_UNFIT = re.compile(r"[^a-z0-9_-]+")
 Group = tuple[PrivacyClass, PrivacyClass, tuple[str, ...], str | None]
 
 
@@ -31,8 +33,10 @@ class Proposal:
         """As it would stand in a policy file. A looser one is bound to exactly the kinds that were found; a stricter
         one to the key, as the log holds no words that could be looked for."""
         words = "-".join((*self.kinds, self.key_name or "")).strip("-") or "anything"
-        name = f"{'allow' if self.is_looser else 'keep'}-{self.found}-{words}".lower().replace(":", "-")[:64]
-        match: dict[str, Any] = {"class": [str(self.found)]}
+        name = _UNFIT.sub("-", f"{self.found}-to-{self.said}-{words}".lower())[:64]
+        # What a stricter class is allowed, a less strict one is too.
+        least = PrivacyClass.PERSONAL if self.is_looser else self.found
+        match: dict[str, Any] = {"class": list(dict.fromkeys((str(least), str(self.found))))}
         if self.kinds:
             match["only_entities"] = list(self.kinds)
         if self.key_name is not None:
@@ -49,12 +53,16 @@ def proposals(records: Iterable[Mapping[str, Any]], *, least: int) -> list[Propo
         if record.get("kind") != "feedback":
             continue
         found, said = PrivacyClass(record["class_found"]), PrivacyClass(record["class_said"])
-        if found is said or found is PrivacyClass.UNKNOWN:
-            continue
         # Of several corrections of one request the newest counts; records come newest first.
         votes.setdefault(record["about"], (found, said, tuple(record["kinds"]), record["key"]))
     return [
         Proposal(found, said, kinds, key, count)
         for (found, said, kinds, key), count in sorted(Counter(votes.values()).items(), key=lambda pair: -pair[1])
-        if count >= least and not (is_stricter(found, said) and not kinds)
+        if count >= least and _speaks_for_a_rule(found, said, kinds)
     ]
+
+
+def _speaks_for_a_rule(found: PrivacyClass, said: PrivacyClass, kinds: tuple[str, ...]) -> bool:
+    if found is said or found is PrivacyClass.UNKNOWN:
+        return False
+    return bool(kinds) or is_stricter(said, found)

@@ -102,6 +102,9 @@ class Inference:
         except ConnectionResetError:
             self._left(account)
             raise
+        except Exception:
+            account.status, account.code = IsthmusError.status, IsthmusError.default_code
+            raise
         finally:
             if task is not None:
                 self._running.discard(task)
