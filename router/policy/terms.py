@@ -7,8 +7,8 @@ scanned is held to every rule that could have applied to what it may contain.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import NamedTuple
 
 from router.policy import zones
@@ -79,14 +79,21 @@ def could_match(match: Match, facts: DecisionFacts) -> bool:
     request = facts.request
     prompt = request.prompt_tokens_estimate
     return (
-        (match.models is None or any(fnmatchcase(request.model, each) for each in match.models))
-        and (match.keys is None or any(fnmatchcase(facts.key_name or "", each) for each in match.keys))
+        (match.models is None or any(_is_like(request.model, each) for each in match.models))
+        and (match.keys is None or any(_is_like(facts.key_name or "", each) for each in match.keys))
         and (match.routes is None or facts.route in match.routes)
         and (match.features is None or match.features <= request.features)
         and (match.min_prompt_tokens is None or prompt >= match.min_prompt_tokens)
         and (match.max_prompt_tokens is None or prompt <= match.max_prompt_tokens)
         and (match.week_minutes is None or any(start <= facts.week_minute < end for start, end in match.week_minutes))
     )
+
+
+def _is_like(name: str, pattern: str) -> bool:
+    """Whether a name is the pattern, in which `*` stands for any characters."""
+    if "*" not in pattern:
+        return name == pattern
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
 
 
 def _action(rule: Rule, default: Action) -> Action:

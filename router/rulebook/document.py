@@ -33,7 +33,7 @@ def _minutes(value: Any) -> Any:
 
 
 RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
-Pattern = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\s\x00-\x1f\[\]?]+$")]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f]+$")]
 Kind = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Minutes = Annotated[int, BeforeValidator(_minutes)]
 Classes = Annotated[frozenset[PrivacyClass], BeforeValidator(_listed), Field(min_length=1)]
