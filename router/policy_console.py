@@ -57,7 +57,7 @@ def show_check(file: Path, document: PolicyDocument, policy: Policy, *, as_json:
 
 
 def show_policy(policy: Policy, *, as_json: bool) -> None:
-    """Defaults, then one row a rule."""
+    """Defaults, then each rule: when it acts and what it does."""
     if as_json:
         print_json({"digest": policy.digest, **written_down(policy)})
         return
@@ -67,10 +67,12 @@ def show_policy(policy: Policy, *, as_json: bool) -> None:
     console.print(f"[bold]mode[/] {policy.mode}  [bold]actions[/] {actions}")
     slo = f"first token {policy.slo.ttft_ms:.0f} ms, then {policy.slo.tpot_ms:.0f} ms a token"
     console.print(f"[bold]objective[/] {slo}  [bold]times in[/] {policy.time_zone}")
-    table = table_of("#", "rule", "when", "then")
     for n, rule in enumerate(policy.rules, start=1):
-        table.add_row(str(n), rule.name, "; ".join(_conditions(rule.match)) or "always", "; ".join(_acts(rule)))
-    console.print(table if policy.rules else "No rules: the defaults hold for every request.")
+        console.print(f"{n:>3}  [bold]{rule.name}[/]")
+        console.print(f"     when  {'; '.join(_conditions(rule.match)) or 'always'}", markup=False, highlight=False)
+        console.print(f"     then  {'; '.join(_acts(rule))}", markup=False, highlight=False)
+    if not policy.rules:
+        console.print("No rules: the defaults hold for every request.")
 
 
 def show_cases(files: Iterable[tuple[Path, PolicyDocument, Policy]], *, as_json: bool) -> int:
@@ -137,7 +139,7 @@ def _conditions(match: Match) -> Iterable[str]:
     if match.max_prompt_tokens is not None:
         yield f"prompt up to {match.max_prompt_tokens} tokens"
     if match.week_minutes is not None:
-        yield ", ".join(f"{_moment(start)} to {_moment(end)}" for start, end in match.week_minutes)
+        yield ", ".join(_windows(match.week_minutes))
 
 
 def _acts(rule: Rule) -> Iterable[str]:
@@ -154,9 +156,22 @@ def _acts(rule: Rule) -> Iterable[str]:
         yield f"at most {act.output_cap_tokens} tokens"
 
 
-def _moment(minute: int) -> str:
-    day, rest = divmod(minute, _DAY_MINUTES)
-    return f"{DAYS[day % 7]} {rest // 60:02}:{rest % 60:02}"
+def _windows(intervals: tuple[tuple[int, int], ...]) -> Iterable[str]:
+    """Times of the week, days of equal hours together."""
+    whole = dict(intervals)
+    if len(whole) > 1 and 0 in whole and max(whole.values()) == 7 * _DAY_MINUTES:  # one that goes on over Sunday night
+        last = max(whole)
+        whole[last] += whole.pop(0)
+    hours: dict[tuple[int, int], list[str]] = {}
+    for start, end in whole.items():
+        hours.setdefault((start % _DAY_MINUTES, end - start), []).append(DAYS[start // _DAY_MINUTES])
+    for (start, length), days in hours.items():
+        named = "every day" if len(days) == len(DAYS) else ", ".join(days)
+        yield f"{named} {_clock(start)} to {_clock((start + length) % _DAY_MINUTES or _DAY_MINUTES)}"
+
+
+def _clock(minute: int) -> str:
+    return f"{minute // 60:02}:{minute % 60:02}"
 
 
 @cache

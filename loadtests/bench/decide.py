@@ -72,7 +72,8 @@ def _microseconds(call: Callable[[], object], calls: int) -> float:
     return (time.process_time_ns() - began) / calls / 1_000
 
 
-def _policy() -> Policy:
+def policy() -> Policy:
+    """The policy that is measured: the defaults."""
     return build_policy(
         mode=Mode.PREFER_EDGE,
         actions={PrivacyClass.PUBLIC: Action.ANY},
@@ -97,7 +98,7 @@ def _row(size: int, form: str, name: str, cost: float, floor: float) -> None:
 
 def main() -> None:
     """Print microseconds a decision and its ratio to the floor, by fleet size and class, and what columns cost."""
-    policy, request = _policy(), RequestFacts(Endpoint.CHAT, "small", True, 200, 128, frozenset())
+    by, request = policy(), RequestFacts(Endpoint.CHAT, "small", True, 200, 128, frozenset())
     gc.freeze()
     print(f"{'backends':>8} {'form':>8} {'class':>9} {'us/decision':>12} {'us floor':>9} {'ratio':>7} {'target':>7}")
     for size in _SIZES:
@@ -105,7 +106,7 @@ def main() -> None:
         columns = columns_of(fleet.backends)
         for privacy_class in (PrivacyClass.PUBLIC, PrivacyClass.PERSONAL):
             facts = DecisionFacts(request, privacy_class, frozenset())
-            one = partial(decide, facts, fleet, policy, NOW_MS)
+            one = partial(decide, facts, fleet, by, NOW_MS)
             calls = max(3, _CALLS // size)
             _row(size, "list", privacy_class, *_compared(one, partial(_write_down, size), calls))
             if size >= BULK_FROM:
