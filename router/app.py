@@ -6,10 +6,10 @@ import hashlib
 import ipaddress
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
@@ -38,15 +38,12 @@ from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
-from router.policy.model import Policy
-from router.policy.written import written_down
-from router.privacy import recognisers
-from router.privacy.classify import Classifier, TextScanner
+from router.inforce import follow_policy
+from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
 from router.privacy.returning import Answers
-from router.privacy.scanner import Scanner
 from router.privacy.sessions import Sessions
 from router.rulebook.follow import PolicyFollower
-from router.rulebook.load import Vocabulary
+from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
     RouterSettings,
@@ -81,6 +78,17 @@ class Router:
     policies: PolicyFollower
 
 
+class _Fleet(NamedTuple):
+    """Everything by which the fleet is known and reached."""
+
+    store: StateStore
+    session: aiohttp.ClientSession
+    watch: FleetWatch
+    poller: CapacityPoller
+    health: Health
+    directory: FleetDirectory
+
+
 def check_binding(settings: RouterSettings) -> None:
     """Refuse to listen beyond loopback without keys.
 
@@ -108,30 +116,23 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
     doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
-    health = Health(Ledgers(BreakerRules()), _targets(settings))
-    store = open_store(settings.state, clock)
-    session = new_session(connect_s=settings.timeouts.connect_s)
-    watch, poller = _watchers(settings, store, session, clock)
-    directory = FleetDirectory(watch, poller, health, clock)
-    scanner = scanner or Scanner()
-    classifier = _classifier(settings.scan, clock, metrics, scanner)
+    policies = follow_policy(settings, clock, audit, metrics)
+    fleet = _fleet(settings, clock)
+    classifier = _classifier(settings.scan, clock, metrics, scanner := scanner or build_scanner(settings.scan))
     sessions = _sessions(settings.sessions, audit_key, clock)
-    policies = _policies(settings, clock, audit, metrics)
-    judge = Judge(classifier, policies, directory, clock, aliases=settings.aliases)
+    judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         judge=judge,
-        dispatcher=_dispatcher(settings, session, health, clock),
-        directory=directory,
-        health=health,
+        dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
+        directory=fleet.directory,
+        health=fleet.health,
         audit=audit,
         metrics=metrics,
         clock=clock,
         sessions=sessions,
-        answers=Answers(
-            scanner, settings.scan.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc()
-        ),
+        answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
         in_flight_limit=settings.limits.in_flight,
@@ -140,27 +141,43 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     inference = Inference(parts)
     handlers = Handlers(
         inference=inference,
-        models=Models(doorkeeper, directory, settings.aliases),
-        fleet=Fleet(doorkeeper, watch, directory),
+        models=Models(doorkeeper, fleet.directory, settings.aliases),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
     )
-    watching = (lambda: watch.run(settings.state.refresh_ms / 1000), lambda: poller.run(settings.capacity_interval_s))
-    following = (lambda: policies.run(settings.policy.reload_s),)
-    syncing = (audit.keep_synced,) if settings.audit.sync is Sync.SECOND else ()
-    loops = (audit.run, inference.expire, *watching, *following, *syncing)
-    after = (audit.flush, store.close, session.close, _closing(classifier.close, storage.close))
-    application = build(handlers, before=(watch.refresh, poller.poll), loops=loops, after=after)
-    return Router(application, lifecycle, directory, registry, policies)
+    loops = (inference.expire, *_loops(settings, audit, fleet, policies))
+    after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
+    application = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
+    return Router(application, lifecycle, fleet.directory, registry, policies)
 
 
-def _watchers(
-    settings: RouterSettings, store: StateStore, session: aiohttp.ClientSession, clock: Clock
-) -> tuple[FleetWatch, CapacityPoller]:
+def _loops(
+    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower
+) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+    """What goes on beside the requests."""
+    loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        audit.run,
+        lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
+        lambda: fleet.poller.run(settings.capacity_interval_s),
+        lambda: policies.run(settings.policy.reload_s),
+    ]
+    return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
+
+
+def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetrics) -> Answers:
+    return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
+
+
+def _fleet(settings: RouterSettings, clock: Clock) -> _Fleet:
+    health = Health(Ledgers(BreakerRules()), _targets(settings))
+    store = open_store(settings.state, clock)
+    session = new_session(connect_s=settings.timeouts.connect_s)
     watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    return watch, CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+    return _Fleet(store, session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
 
 
 def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
@@ -181,6 +198,7 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
         clock,
         timeout_s=settings.timeout_s,
         workers=settings.workers,
+        inline_bytes=0 if settings.plugins else INLINE_BYTES,
         on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
     )
 
@@ -227,35 +245,6 @@ def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health
 def audit_folder(settings: AuditSettings) -> Path:
     """Where the log is kept."""
     return settings.dir or home() / "audit"
-
-
-def vocabulary(settings: RouterSettings | None) -> Vocabulary:
-    """The names that a policy file may use; without settings, keys are not known."""
-    keys = None if settings is None else frozenset(key.name for key in settings.keys)
-    return Vocabulary(kinds=frozenset(each.kind for each in recognisers.ALL), keys=keys)
-
-
-def _policies(settings: RouterSettings, clock: Clock, audit: AuditLog, metrics: RouterMetrics) -> PolicyFollower:
-    """The policy in force, which the log and the metrics hear of whenever it changes."""
-
-    def note(outcome: str, policy: Policy) -> None:
-        metrics.policy_in_force(policy.digest, outcome)
-        if outcome == "applied":
-            audit.record(_policy_record(policy, clock))
-
-    follower = PolicyFollower(settings.policy.file, settings.policy, vocabulary(settings), clock, on_reload=note)
-    metrics.policy_in_force(follower.policy.digest)
-    audit.record(_policy_record(follower.policy, clock))
-    return follower
-
-
-def _policy_record(policy: Policy, clock: Clock) -> dict[str, Any]:
-    return {
-        "kind": "policy",
-        "at": round(clock.unix_s(), 3),
-        "digest": policy.digest,
-        "policy": written_down(policy),
-    }
 
 
 def _targets(settings: RouterSettings) -> Targets:

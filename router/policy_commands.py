@@ -50,7 +50,8 @@ def policy_test(
     from router import policy_console  # noqa: PLC0415 - keeps `--help` fast
 
     files = policy_console.examples() if file is None else [file]
-    return policy_console.show_cases([(each, *_opened(each, config)) for each in files], as_json=as_json)
+    scan = load(RouterSettings, "router", config).scan
+    return policy_console.show_cases([(each, *_opened(each, config)) for each in files], scan, as_json=as_json)
 
 
 @policy_app.command("examples")

@@ -10,16 +10,16 @@ import yaml
 from rich.console import Console
 
 import router
-from router.app import vocabulary
 from router.audit.proposal import Proposal
 from router.console import or_dash, print_json, table_of
+from router.inforce import vocabulary
 from router.policy.model import Act, Match, Policy, Rule
 from router.policy.written import written_down
-from router.privacy.scanner import Scanner
-from router.rulebook.cases import CaseResult, run_cases
+from router.rulebook.cases import CaseResult, Scan, run_cases
 from router.rulebook.document import DAYS, PolicyDocument
 from router.rulebook.load import parse, policy_of, read
-from router.settings import RouterSettings
+from router.scanning import build_scanner
+from router.settings import RouterSettings, ScanSettings
 from shared.openai.text import TextPosition
 from shared.privacy import PrivacyClass
 
@@ -32,7 +32,7 @@ def open_policy(file: Path | None, settings: RouterSettings, *, keys_known: bool
     Raises:
         SettingsError: it is not a valid policy.
     """
-    known = vocabulary(settings if keys_known else None)
+    known = vocabulary(settings, keys_known=keys_known)
     document = PolicyDocument() if file is None else parse(read(file), file)
     return document, policy_of(document, settings.policy, known, file)
 
@@ -75,11 +75,12 @@ def show_policy(policy: Policy, *, as_json: bool) -> None:
         console.print("No rules: the defaults hold for every request.")
 
 
-def show_cases(files: Iterable[tuple[Path, PolicyDocument, Policy]], *, as_json: bool) -> int:
-    """One row a case; 1 where one fails, or where there is none to try."""
+def show_cases(files: Iterable[tuple[Path, PolicyDocument, Policy]], scanner: ScanSettings, *, as_json: bool) -> int:
+    """One row a case; 1 where one fails, or where there is none to try. `scanner` reads the texts of cases."""
+    scan = _scan_with(scanner)
     tried: list[tuple[Path, CaseResult]] = []
     for path, document, policy in files:
-        tried += [(path, result) for result in run_cases(document.cases, policy, _scan)]
+        tried += [(path, result) for result in run_cases(document.cases, policy, scan)]
     failed = [result for _, result in tried if result.faults]
     if as_json:
         rows = [
@@ -174,12 +175,12 @@ def _clock(minute: int) -> str:
     return f"{minute // 60:02}:{minute % 60:02}"
 
 
-@cache
-def _scanner() -> Scanner:
-    """Compiled when a case gives a text, and then once."""
-    return Scanner()
+def _scan_with(settings: ScanSettings) -> Scan:
+    """What reads the texts of cases; compiled when the first case gives one."""
+    scanner = cache(lambda: build_scanner(settings))
 
+    def scan(text: str) -> tuple[PrivacyClass, frozenset[str]]:
+        found = scanner().scan([TextPosition("messages[0].content", text)])
+        return found.privacy_class, found.kinds
 
-def _scan(text: str) -> tuple[PrivacyClass, frozenset[str]]:
-    found = _scanner().scan([TextPosition("messages[0].content", text)])
-    return found.privacy_class, found.kinds
+    return scan

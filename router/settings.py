@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -13,6 +13,7 @@ from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import Scope
+from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=512)]
@@ -87,6 +88,40 @@ class PolicySettings(PolicyDefaults):
     )
 
 
+Kind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+FoundClass = Literal[PrivacyClass.PERSONAL, PrivacyClass.SECRET]
+
+
+class PatternSettings(_Section):
+    """A regular expression of your own, matched in time linear in the text: without look-around and back-references."""
+
+    kind: Kind = Field(description="Kind of what it finds, such as badge_number.")
+    pattern: str = Field(min_length=1, max_length=2_000, description="What is looked for in the folded text.")
+    ignore_case: bool = Field(default=False, description="Whether capital and small letters are the same.")
+    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
+
+
+class WordListSettings(_Section):
+    """Words of your own, such as names of projects or customers, found in any case."""
+
+    kind: Kind = Field(description="Kind of what it finds, such as project_name.")
+    words: tuple[str, ...] = Field(default=(), max_length=10_000, description="The words.")
+    file: Path | None = Field(default=None, description="A file with more words, one a line.")
+    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
+
+
+class PluginSettings(_Section):
+    """A recogniser that another distribution offers. It gets neither the network nor another process."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name of the entry point, such as presidio or spacy.")
+    options: dict[str, Any] = Field(default_factory=dict, description="What the recogniser itself is told.")
+    classes: dict[Kind, FoundClass] = Field(default_factory=dict, description="Class by kind of finding.")
+    others: FoundClass | None = Field(
+        PrivacyClass.PERSONAL, description="Class of kinds that are not listed; null leaves them out."
+    )
+    least_score: float = Field(0.5, ge=0, le=1, description="Findings that are less sure do not count.")
+
+
 class ScanSettings(_Section):
     """Bounds on the privacy scan; what is beyond them is class unknown."""
 
@@ -97,6 +132,9 @@ class ScanSettings(_Section):
         description="Whose answers are scanned too, with findings replaced: off, cloud or all. Text is then held back "
         "by about a line.",
     )
+    patterns: tuple[PatternSettings, ...] = Field(default=(), description="Regular expressions of your own.")
+    word_lists: tuple[WordListSettings, ...] = Field(default=(), description="Words of your own.")
+    plugins: tuple[PluginSettings, ...] = Field(default=(), description="Recognisers of other distributions.")
 
 
 class SessionSettings(_Section):

@@ -119,11 +119,9 @@ class AnswerFilter:
         return self._flushed(index)
 
     def _flushed(self, index: Any) -> list[bytes]:
-        out = []
-        for place in [place for place in self._open if place[0] == index]:
-            if held := self._open.pop(place).end():
-                out.append(_event({**self._frame, "choices": [_choice_of(place, held)]}))
-        return out
+        places = [place for place in self._open if place[0] == index]
+        texts = [(place, self._open.pop(place).end()) for place in places]
+        return [_event({**self._frame, "choices": [_choice_of(place, held)]}) for place, held in texts if held]
 
 
 def json_written(value: str) -> str:

@@ -43,14 +43,16 @@ class Classifier:
         timeout_s: float,
         workers: int,
         waiting_limit: int | None = None,
+        inline_bytes: int = INLINE_BYTES,
         on_incomplete: Callable[[str], None] = lambda cause: None,
     ) -> None:
         """`waiting_limit` bounds scans that wait for a worker (default: four a worker); `on_incomplete` is told the
-        cause of each class `unknown`, for a counter."""
+        cause of each class `unknown`, for a counter; larger bodies than `inline_bytes` go to a worker."""
         self._scanner = scanner
         self._clock = clock
         self._timeout_s = timeout_s
         self._on_incomplete = on_incomplete
+        self._inline_bytes = inline_bytes
         self._room = workers * 5 if waiting_limit is None else workers + waiting_limit
         self._open = 0
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="isthmus-scan")
@@ -77,7 +79,7 @@ class Classifier:
 
     async def _scan(self, texts: Callable[[], Iterable[TextPosition]], size_bytes: int) -> Classification:
         deadline_ms = self._clock.now_ms() + self._timeout_s * 1000
-        if size_bytes <= INLINE_BYTES:
+        if size_bytes <= self._inline_bytes:
             return self._scan_now(texts, deadline_ms)
         if self._open >= self._room:
             return _incomplete("overflow")

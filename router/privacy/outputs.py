@@ -58,7 +58,7 @@ class AnswerScan:
         for kind, start, end in self._found():
             if start >= limit:
                 break
-            grows = end > limit or (kind == _PRIVATE_KEY and not _KEY_END.search(self._held, start, end))
+            grows = end > limit or self._goes_on(kind, start, end)
             if grows and not final and len(self._held) - start <= MAX_HELD_CHARS:
                 limit = start
                 break
@@ -85,6 +85,12 @@ class AnswerScan:
         self._held = self._held[end.end() if self._dropping is _KEY_END else end.start() :]
         self._dropping = None
         return True
+
+    def _goes_on(self, kind: str, start: int, end: int) -> bool:
+        """Whether a finding is only the beginning of what must not go on."""
+        if kind == _PRIVATE_KEY:
+            return _KEY_END.search(self._held, start, end) is None
+        return end < len(self._held) and self._held[end - 1 : end + 1].isalnum() and self._held[end].isascii()
 
     def _limit(self) -> int:
         """How much may go on: not the last characters, and no part of a word that has not ended."""
