@@ -187,7 +187,7 @@ class AuditSettings(_Section):
     queue_records: int = Field(10_000, ge=1, description="Records held while the storage does not take them.")
     file_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size at which a new file is begun.")
     total_bytes: int | None = Field(
-        default=4 * 1024 * 1024 * 1024,
+        default=1024 * 1024 * 1024,
         ge=1024,
         description="Size of all files together at which the oldest go; null: none ever does.",
     )
