@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from router.policy.model import Mode
+from router.audit.storage import Sync
 from router.privacy.returning import AnswerScanning
+from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import Scope
-from shared.privacy import Action, PrivacyClass
+from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=512)]
@@ -76,36 +77,15 @@ class EdgeBackendSettings(_Section):
     api_key_file: Path | None = Field(default=None, description="File with the key that this agent wants.")
 
 
-def _default_actions() -> dict[PrivacyClass, Action]:
-    return {
-        PrivacyClass.PUBLIC: Action.ANY,
-        PrivacyClass.PERSONAL: Action.EDGE_ONLY,
-        PrivacyClass.SECRET: Action.EDGE_ONLY,
-        PrivacyClass.UNKNOWN: Action.EDGE_ONLY,
-    }
+class PolicySettings(PolicyDefaults):
+    """The rules of every decision: these defaults, and a file whose own defaults and rules come over them."""
 
-
-class SloSettings(_Section):
-    """What counts as fast enough."""
-
-    ttft_ms: float = Field(2_000, gt=0, description="Time to first token.")
-    tpot_ms: float = Field(150, gt=0, description="Time per output token after the first.")
-
-
-class PolicySettings(_Section):
-    """The rules of every decision."""
-
-    mode: Mode = Field(Mode.PREFER_EDGE, description="Which tier is preferred once privacy has had its say.")
-    actions: dict[PrivacyClass, Action] = Field(
-        default_factory=_default_actions, description="What happens with each privacy class."
+    file: Path | None = Field(
+        default=None, description="Policy file with rules; its defaults win over those here. Unset: no rules."
     )
-    slo: SloSettings = Field(default_factory=SloSettings, description="What counts as fast enough.")
-    stale_after_ms: int = Field(
-        3_000, ge=100, description="Silence after which an edge agent is not used: three heartbeats."
+    reload_s: float = Field(
+        1.0, gt=0, description="How often the file is looked at; SIGHUP asks at once. An invalid change is refused."
     )
-    default_output_tokens: int = Field(256, ge=1, description="Answer length assumed when the caller sets none.")
-    hysteresis_ratio: float = Field(0.2, ge=0, lt=1, description="Margin by which a tier must be better to switch.")
-    dwell_ms: int = Field(5_000, ge=0, description="How long a tier stays in use before a return is considered.")
 
 
 Kind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
@@ -206,6 +186,22 @@ class AuditSettings(_Section):
     )
     queue_records: int = Field(10_000, ge=1, description="Records held while the storage does not take them.")
     file_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size at which a new file is begun.")
+    total_bytes: int | None = Field(
+        default=1024 * 1024 * 1024,
+        ge=1024,
+        description="Size of all files together at which the oldest go; null: none ever does.",
+    )
+    sync: Sync = Field(
+        Sync.ALWAYS,
+        description="When records are forced to the disk: always (before they count as kept), second (once a second) "
+        "or never (when the system does).",
+    )
+
+    @model_validator(mode="after")
+    def _two_files_fit(self) -> AuditSettings:
+        if self.total_bytes is not None and self.total_bytes < 2 * self.file_bytes:
+            raise ValueError("total_bytes must hold two files of file_bytes at least")
+        return self
 
 
 class RouterSettings(SectionSettings, section="router"):

@@ -39,7 +39,7 @@ class Explain:
         found = await self._judge.classify(body, raw)
         pin = self._sessions.pin_of(asked.session, key.name if key else None)
         effective = self._judge.effective(found, asked, key, pin=pin)
-        judged = await self._judge.decide(endpoint, body, asked, found, effective, Placeholders())
+        judged = await self._judge.decide(endpoint, body, asked, key, found, effective, Placeholders())
         answer = {
             "endpoint": endpoint,
             "classification": _classification(found),

@@ -10,12 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from router.audit.account import Account
+from router.audit.evidence import Evidence
 from router.audit.log import AuditLog
 from router.dispatch.dispatcher import Dispatcher, Refused
 from router.dispatch.exchange import Exchange
 from router.dispatch.health import Health
 from router.dispatch.job import Job
-from router.dispatch.rewrite import with_model
+from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
 from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
@@ -38,7 +39,7 @@ from shared.openai.validation import validate
 from shared.privacy import Action, is_stricter, strictest
 from shared.telemetry import RouterMetrics
 
-_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
+_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
 CLIENT_LEFT = "client_left"
@@ -101,6 +102,9 @@ class Inference:
         except ConnectionResetError:
             self._left(account)
             raise
+        except Exception:
+            account.status, account.code = IsthmusError.status, IsthmusError.default_code
+            raise
         finally:
             if task is not None:
                 self._running.discard(task)
@@ -142,7 +146,7 @@ class Inference:
         session.tighten(strictest(found.privacy_class, effective))
         account.privacy_class = effective
         account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
-        judged = await parts.judge.decide(endpoint, body, asked, found, effective, session.placeholders)
+        judged = await parts.judge.decide(endpoint, body, asked, key, found, effective, session.placeholders)
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
@@ -150,6 +154,7 @@ class Inference:
 
     def _note(self, account: Account, judged: Judged) -> None:
         decision = account.decision = judged.decision
+        account.evidence = Evidence(judged.facts, judged.fleet, judged.now_ms)
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
@@ -157,8 +162,8 @@ class Inference:
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
-        for rejected in decision.rejected:
-            metrics.rejections.labels(rejected.reason).inc()
+        for reason, count in decision.rejected_counts.items():
+            metrics.rejections.labels(reason).inc(count)
 
     def _check(self, judged: Judged) -> None:
         """Refuse what cannot or must not be dispatched."""
@@ -186,6 +191,7 @@ class Inference:
     def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
         model = judged.facts.request.model
         travels = raw if model == body["model"] else with_model(raw, model)
+        travels = with_fields(travels, capped_fields(body, judged.decision.rule_cap_tokens))
         return Job(
             path=account.endpoint,
             body=travels,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
+from router.dispatch.rewrite import capped_fields
 from router.fleet.directory import FleetDirectory
 from router.http.headers import Asked
 from router.http.measure import text_bytes
@@ -30,7 +31,19 @@ class Judged:
     facts: DecisionFacts
     fleet: FleetSnapshot
     decision: Decision
+    now_ms: int
     masked: MaskedBody | None = None
+
+
+class PolicySource(Protocol):
+    """Where the policy in force comes from; it may change between two requests."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+
+    def week_minute(self) -> int:
+        """Now, as the policy's rules read it."""
 
 
 class Judge:
@@ -39,7 +52,7 @@ class Judge:
     def __init__(
         self,
         classifier: Classifier,
-        policy: Policy,
+        policies: PolicySource,
         directory: FleetDirectory,
         clock: Clock,
         *,
@@ -47,7 +60,7 @@ class Judge:
     ) -> None:
         self._classifier = classifier
         self._masker = Masker(classifier)
-        self._policy = policy
+        self._policies = policies
         self._directory = directory
         self._clock = clock
         self._aliases = dict(aliases)
@@ -77,6 +90,7 @@ class Judge:
         endpoint: Endpoint,
         body: dict[str, Any],
         asked: Asked,
+        key: ApiKey | None,
         found: Classification,
         effective: PrivacyClass,
         placeholders: Placeholders,
@@ -90,18 +104,23 @@ class Judge:
             privacy_class=effective,
             entity_kinds=found.kinds,
             route=asked.route,
+            key_name=key.name if key else None,
+            week_minute=self._policies.week_minute(),
             # What a caller calls stricter than the scanner does holds something that no mask knows of.
             maskable=not is_stricter(effective, found.privacy_class),
         )
-        judged = self._judged(facts)
+        policy = self._policies.policy
+        judged = self._judged(facts, policy)
         if judged.decision.action is not Action.MASK or not _reaches_cloud(judged.decision):
             return judged
-        masked = await self._masker.mask(endpoint, named, placeholders)
-        return replace(judged, masked=masked) if masked else self._judged(replace(facts, maskable=False))
+        capped = {**named, **capped_fields(named, judged.decision.rule_cap_tokens)}
+        masked = await self._masker.mask(endpoint, capped, placeholders)
+        return replace(judged, masked=masked) if masked else self._judged(replace(facts, maskable=False), policy)
 
-    def _judged(self, facts: DecisionFacts) -> Judged:
-        fleet = self._directory.snapshot()
-        return Judged(facts, fleet, decide(facts, fleet, self._policy, self._clock.now_ms()))
+    def _judged(self, facts: DecisionFacts, policy: Policy) -> Judged:
+        fleet, now_ms = self._directory.snapshot(), self._clock.now_ms()
+        decision = decide(facts, fleet, policy, now_ms, self._directory.view(fleet))
+        return Judged(facts, fleet, decision, now_ms)
 
 
 def _reaches_cloud(decision: Decision) -> bool:
