@@ -137,12 +137,12 @@ def _token(prefix: str, length: int) -> Make:
 
 def _nir(draw: random.Random) -> str:
     body = f"{draw.choice('12')}{draw.randint(40, 99)}{draw.randint(1, 12):02}{draw.randint(10, 95)}{_digits(draw, 6)}"
-    return body + nir.calc_check_digits(body)
+    return f"{body}{nir.calc_check_digits(body)}"
 
 
 def _nie(draw: random.Random) -> str:
     body = draw.choice("XYZ") + _digits(draw, 7)
-    return body + nie.calc_check_digit(body)
+    return f"{body}{nie.calc_check_digit(body)}"
 
 
 KINDS = (
