@@ -145,6 +145,8 @@ class Act:
     mode: Mode | None = None
     output_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
+    scan_answers: bool | None = None
+    """Whether findings in the answer are replaced (None: as the settings say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,5 +238,6 @@ class Decision:
     rule: str | None = None
     rule_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
+    scan_answers: bool | None = None
     rejected_counts: Mapping[Rejection, int] = field(default_factory=dict)
     """How many backends each reason ruled out."""

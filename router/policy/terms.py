@@ -30,6 +30,7 @@ class Terms(NamedTuple):
     output_cap_tokens: int | None
     mask_kinds: frozenset[str] | None
     rule: str | None
+    scan_answers: bool | None = None
 
 
 def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
@@ -61,6 +62,7 @@ def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
         output_cap_tokens=act.output_cap_tokens,
         mask_kinds=act.mask_kinds,
         rule=rule.name,
+        scan_answers=act.scan_answers,
     )
 
 

@@ -37,16 +37,18 @@ class Answers:
         self._scanned = _SCANNED[scanning]
         self._on_found = on_found
 
-    def filters(self, placeholders: Placeholders | None) -> Mapping[Tier, NewFilter]:
+    def filters(self, placeholders: Placeholders | None, *, scan: bool | None = None) -> Mapping[Tier, NewFilter]:
         """How texts of an answer are rewritten, by tier; a tier that is missing passes its bytes on as they are.
+        `scan` is what a rule says of scanning them (None: nothing).
         `placeholders` is the map of a body that a cloud got masked: values come back only after the scan, which
         would take them out again."""
         tiers: tuple[Tier, ...] = ("edge", "cloud")
+        scanned = self._scanned if scan is None else frozenset(tiers) if scan else frozenset()
         made: dict[Tier, NewFilter] = {}
         for tier in tiers:
             restoring = placeholders if tier == "cloud" else None
-            if tier in self._scanned or restoring is not None:
-                made[tier] = self._maker(scans=tier in self._scanned, placeholders=restoring)
+            if tier in scanned or restoring is not None:
+                made[tier] = self._maker(scans=tier in scanned, placeholders=restoring)
         return made
 
     def _maker(self, *, scans: bool, placeholders: Placeholders | None) -> NewFilter:

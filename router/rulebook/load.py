@@ -146,6 +146,7 @@ def _rule(document: RuleDocument) -> Rule:
             mode=act.mode,
             output_cap_tokens=act.output_cap_tokens,
             mask_kinds=act.mask,
+            scan_answers=act.scan_answers,
         ),
     )
 
