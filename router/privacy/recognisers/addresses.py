@@ -16,7 +16,7 @@ from router.privacy.recognisers.model import Recogniser, Tick
 from shared.privacy import PrivacyClass
 
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-_V4 = re.compile(rf"(?<![0-9A-Za-z_.\-])(?:{_OCTET}\.){{3}}{_OCTET}(?![0-9A-Za-z_]|\.[0-9]|-[0-9A-Za-z])")
+_V4 = re.compile(rf"(?<![0-9A-Za-z_.\-])(?<![A-Za-z]/)(?:{_OCTET}\.){{3}}{_OCTET}(?![0-9A-Za-z_]|\.[0-9]|-[0-9A-Za-z])")
 _V6 = re.compile(
     r"(?<![0-9A-Za-z_:.])(?=[0-9A-Fa-f:]{3})[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}"
     r"(?:(?:\.[0-9]{1,3}){3})?(?![0-9A-Za-z_:])"

@@ -26,6 +26,10 @@ _OTHER_NUMBER = re.compile(
     r"|bestell\w*|rechnung\w*|auftrag\w*|commande|facture|pedido|factura|albar[áa]n|zam[óo]wieni\w*)\b"
     r"|#|订单|訂單|单号|運單|流水号|发票|注文|伝票|송장|주문|зак[аo]з|сч[её]т)[^0-9\n]{0,16}\Z"
 )
+_COUNTED = re.compile(
+    r"(?i) ?(?:bytes|tokens|views|rows|users|items|records|requests|lines|times|points|people|years|days|hours|seconds"
+    r"|entries|events|messages|files|pixels|ms|px|[kmgt]i?b|%|个|条|次|行|件|人)(?![0-9A-Za-z])"
+)
 _JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
 
@@ -52,8 +56,8 @@ def named(text: str, start: int, end: int, names: re.Pattern[str]) -> bool:
 
 
 def is_other_number(text: str, start: int, end: int) -> bool:
-    """Whether a word right before says that this is a number of another kind, such as of an order."""
-    return bool(_OTHER_NUMBER.search(text[max(0, start - _BEFORE_CHARS) : start]))
+    """Whether a word beside it says that this is a number of another kind, such as of an order, or a count."""
+    return bool(_COUNTED.match(text, end)) or bool(_OTHER_NUMBER.search(text[max(0, start - _BEFORE_CHARS) : start]))
 
 
 def is_joined(text: str, start: int, end: int) -> bool:

@@ -38,7 +38,9 @@ _NAMED = words(
     r"|call(?: me)?(?: at| on)?|fax"
     r"|whatsapp|signal|handy|handynummer|ring(?: me)?|sms|t[ée]l[ée]phone|portable|contact|telefoon|puh)\b"
     r"|тел(?:ефoн)?|мoб|звoн"
-    r"|电话|電話|手机|手機|联系方式|致电|携帯|전화|연락처|휴대폰|هاتف|फ़ोन|फोन)[^0-9+(\n]{0,24}"
+    r"|电话|電話|手机|手機|联系方式|致电|携帯|전화|연락처|휴대폰|هاتف|फ़ोन|फोन)"
+    r"[\s:：.=\"'-]{0,4}(?:(?:numbers?|no|nr|num|num[eé]ro|n[uú]mero|nummer|is|are|at|on|ist|est|es|work|home|us|me|mine"
+    r"|号码?|號碼?|是|为|為|番号|は|번호|는|은|нoмер|пo)[\s:：.=\"'-]{0,4}){0,4}"
 )
 _NO_NUMBER = re.compile(r"(?:19|20)[0-9]{2}[-./][0-9]{1,2}[-./][0-9]{1,2}|1[5-9][0-9]{8}\Z")
 """A date, or seconds since 1970."""
