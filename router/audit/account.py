@@ -116,6 +116,7 @@ def decision_facts(decision: Decision) -> dict[str, Any]:
         "class": decision.privacy_class,
         "action": decision.action,
         "mask_kinds": None if decision.mask_kinds is None else sorted(decision.mask_kinds),
+        "scan_answers": decision.scan_answers,
         "mode": decision.mode,
         "route": decision.route,
         "rule": decision.rule,

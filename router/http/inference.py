@@ -204,7 +204,9 @@ class Inference:
             contexts=_contexts(judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
-            filters=self._parts.answers.filters(judged.masked.placeholders if judged.masked else None),
+            filters=self._parts.answers.filters(
+                judged.masked.placeholders if judged.masked else None, judged.decision.scan_answers
+            ),
         )
 
     async def _whole(self, account: Account, job: Job) -> web.StreamResponse:

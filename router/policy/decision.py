@@ -59,6 +59,7 @@ def decide(
         rule=terms.rule,
         rule_cap_tokens=terms.output_cap_tokens,
         mask_kinds=terms.mask_kinds,
+        scan_answers=terms.scan_answers,
         rejected_counts=found.rejected_counts,
     )
 

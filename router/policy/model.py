@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shared.fleet import ThermalLevel, Zone
 from shared.openai.facts import RequestFacts
-from shared.privacy import Action, PrivacyClass
+from shared.privacy import Action, AnswerScanning, PrivacyClass
 
 
 class Mode(StrEnum):
@@ -145,6 +145,7 @@ class Act:
     mode: Mode | None = None
     output_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
+    scan_answers: AnswerScanning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,5 +237,7 @@ class Decision:
     rule: str | None = None
     rule_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
+    scan_answers: AnswerScanning | None = None
+    """Whose answers are scanned, where a rule says so."""
     rejected_counts: Mapping[Rejection, int] = field(default_factory=dict)
     """How many backends each reason ruled out."""

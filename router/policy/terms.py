@@ -14,7 +14,7 @@ from typing import NamedTuple
 from router.policy import zones
 from router.policy.model import Act, DecisionFacts, Match, Mode, Policy, Rule
 from shared.fleet import Zone
-from shared.privacy import Action, PrivacyClass, narrowest
+from shared.privacy import Action, AnswerScanning, PrivacyClass, narrowest
 
 _UNKNOWN = PrivacyClass.UNKNOWN
 _NEAR_TO_FAR = tuple(Zone)
@@ -30,6 +30,7 @@ class Terms(NamedTuple):
     output_cap_tokens: int | None
     mask_kinds: frozenset[str] | None
     rule: str | None
+    scan_answers: AnswerScanning | None = None
 
 
 def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
@@ -61,6 +62,7 @@ def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
         output_cap_tokens=act.output_cap_tokens,
         mask_kinds=act.mask_kinds,
         rule=rule.name,
+        scan_answers=act.scan_answers,
     )
 
 

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from typing import Literal
 
 from router.privacy.answers import Chain, NewFilter, TextFilter, as_it_is, json_written
 from router.privacy.classify import TextScanner
 from router.privacy.outputs import AnswerScan
 from router.privacy.placeholders import Placeholders, Restorer
+from shared.privacy import AnswerScanning
 
 Tier = Literal["edge", "cloud"]
-
-
-class AnswerScanning(StrEnum):
-    """Whose answers are scanned before they go on."""
-
-    OFF = "off"
-    CLOUD = "cloud"
-    ALL = "all"
 
 
 _SCANNED: dict[AnswerScanning, frozenset[Tier]] = {
@@ -37,16 +29,20 @@ class Answers:
         self._scanned = _SCANNED[scanning]
         self._on_found = on_found
 
-    def filters(self, placeholders: Placeholders | None) -> Mapping[Tier, NewFilter]:
+    def filters(
+        self, placeholders: Placeholders | None, scanning: AnswerScanning | None = None
+    ) -> Mapping[Tier, NewFilter]:
         """How texts of an answer are rewritten, by tier; a tier that is missing passes its bytes on as they are.
+        `scanning` is what a rule says instead of the settings.
         `placeholders` is the map of a body that a cloud got masked: values come back only after the scan, which
         would take them out again."""
         tiers: tuple[Tier, ...] = ("edge", "cloud")
+        scanned = self._scanned if scanning is None else _SCANNED[scanning]
         made: dict[Tier, NewFilter] = {}
         for tier in tiers:
             restoring = placeholders if tier == "cloud" else None
-            if tier in self._scanned or restoring is not None:
-                made[tier] = self._maker(scans=tier in self._scanned, placeholders=restoring)
+            if tier in scanned or restoring is not None:
+                made[tier] = self._maker(scans=tier in scanned, placeholders=restoring)
         return made
 
     def _maker(self, *, scans: bool, placeholders: Placeholders | None) -> NewFilter:

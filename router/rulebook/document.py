@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from router.policy.model import Mode, Reason, Route
 from router.rulebook.defaults import Frozen, PolicyDefaults
 from shared.fleet import Zone
-from shared.privacy import Action, PrivacyClass
+from shared.privacy import Action, AnswerScanning, PrivacyClass
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -111,6 +111,9 @@ class ActDocument(Frozen):
     zones: Zones | None = Field(default=None, description="Zones that are left; privacy still comes first.")
     mode: Mode | None = Field(default=None, description="Which tier is preferred.")
     output_cap_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer.")
+    scan_answers: AnswerScanning | None = Field(
+        default=None, description="Whose answers are scanned too, instead of router.scan.answers."
+    )
 
     @model_validator(mode="after")
     def _does_something(self) -> ActDocument:
