@@ -147,6 +147,8 @@ def _acts(rule: Rule) -> Iterable[str]:
     act: Act = rule.act
     if act.action is not None:
         yield f"action {act.action}"
+    if act.scan_answers is not None:
+        yield "answers scanned" if act.scan_answers else "answers not scanned"
     if act.mask_kinds is not None:
         yield f"of {', '.join(sorted(act.mask_kinds))}"
     if act.zones is not None:

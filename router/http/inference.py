@@ -205,7 +205,7 @@ class Inference:
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._parts.answers.filters(
-                judged.masked.placeholders if judged.masked else None, judged.decision.scan_answers
+                judged.masked.placeholders if judged.masked else None, scan=judged.decision.scan_answers
             ),
         )
 

@@ -145,7 +145,8 @@ class Act:
     mode: Mode | None = None
     output_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
-    scan_answers: AnswerScanning | None = None
+    scan_answers: bool | None = None
+    """Whether findings in the answer are replaced (None: as the settings say)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +238,6 @@ class Decision:
     rule: str | None = None
     rule_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
-    scan_answers: AnswerScanning | None = None
-    """Whose answers are scanned, where a rule says so."""
+    scan_answers: bool | None = None
     rejected_counts: Mapping[Rejection, int] = field(default_factory=dict)
     """How many backends each reason ruled out."""

@@ -30,7 +30,7 @@ class Terms(NamedTuple):
     output_cap_tokens: int | None
     mask_kinds: frozenset[str] | None
     rule: str | None
-    scan_answers: AnswerScanning | None = None
+    scan_answers: bool | None = None
 
 
 def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:

@@ -24,6 +24,14 @@ class PatternDatabase(Protocol):
         """The numbers whose patterns occur in `data`, in ascending order. Raises what the engine raises."""
 
 
+def _grouped(patterns: Patterns) -> tuple[list[bytes], list[list[int]]]:
+    """Each pattern once, and the numbers that it stands for."""
+    groups: dict[bytes, list[int]] = {}
+    for number, pattern in patterns:
+        groups.setdefault(pattern, []).append(number)
+    return list(groups), list(groups.values())
+
+
 class HyperscanDatabase:
     """Patterns in Hyperscan, which releases the interpreter lock while it scans."""
 
@@ -31,15 +39,15 @@ class HyperscanDatabase:
         """`patterns` are pairs of a number and a byte pattern; several may share a number."""
         import hyperscan  # noqa: PLC0415 - not built for every processor
 
-        self._numbers = [number for number, _ in patterns]
+        expressions, self._numbers = _grouped(patterns)
         self._new_scratch: Callable[[Any], Any] = hyperscan.Scratch
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         flags = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_ALLOWEMPTY
         self._database.compile(
-            expressions=[pattern for _, pattern in patterns],
-            ids=list(range(len(patterns))),
-            elements=len(patterns),
-            flags=[flags] * len(patterns),
+            expressions=expressions,
+            ids=list(range(len(expressions))),
+            elements=len(expressions),
+            flags=[flags] * len(expressions),
         )
         self._local = threading.local()
 
@@ -47,7 +55,7 @@ class HyperscanDatabase:
         found: set[int] = set()
 
         def note(pattern: int, start: int, end: int, flags: int, context: object) -> None:
-            found.add(self._numbers[pattern])
+            found.update(self._numbers[pattern])
 
         self._database.scan(data, match_event_handler=note, scratch=self._scratch())
         return sorted(found)
@@ -71,9 +79,9 @@ class Re2Database:
         options.dot_nl = True
         options.encoding = re2.Options.Encoding.LATIN1
         options.max_mem = _RE2_MEMORY_BYTES
-        self._numbers = [number for number, _ in patterns]
+        expressions, self._numbers = _grouped(patterns)
         self._set = re2.Set.SearchSet(options)
-        for _, pattern in patterns:
+        for pattern in expressions:
             self._set.Add(pattern)
         # The engine says "no match" also when its memory did not suffice: one pattern that always matches tells.
         self._always = self._set.Add(b"")
@@ -83,7 +91,7 @@ class Re2Database:
         matched = self._set.Match(data) or ()
         if self._always not in matched:
             raise MemoryError("the pattern engine could not scan")
-        return sorted({self._numbers[pattern] for pattern in matched if pattern != self._always})
+        return sorted({number for pattern in matched if pattern != self._always for number in self._numbers[pattern]})
 
 
 _ENGINES: tuple[tuple[str, Callable[[Patterns], PatternDatabase]], ...] = (

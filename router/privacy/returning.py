@@ -29,15 +29,13 @@ class Answers:
         self._scanned = _SCANNED[scanning]
         self._on_found = on_found
 
-    def filters(
-        self, placeholders: Placeholders | None, scanning: AnswerScanning | None = None
-    ) -> Mapping[Tier, NewFilter]:
+    def filters(self, placeholders: Placeholders | None, *, scan: bool | None = None) -> Mapping[Tier, NewFilter]:
         """How texts of an answer are rewritten, by tier; a tier that is missing passes its bytes on as they are.
-        `scanning` is what a rule says instead of the settings.
+        `scan` is what a rule says of scanning them (None: nothing).
         `placeholders` is the map of a body that a cloud got masked: values come back only after the scan, which
         would take them out again."""
         tiers: tuple[Tier, ...] = ("edge", "cloud")
-        scanned = self._scanned if scanning is None else _SCANNED[scanning]
+        scanned = self._scanned if scan is None else frozenset(tiers) if scan else frozenset()
         made: dict[Tier, NewFilter] = {}
         for tier in tiers:
             restoring = placeholders if tier == "cloud" else None

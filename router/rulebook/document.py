@@ -111,8 +111,8 @@ class ActDocument(Frozen):
     zones: Zones | None = Field(default=None, description="Zones that are left; privacy still comes first.")
     mode: Mode | None = Field(default=None, description="Which tier is preferred.")
     output_cap_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer.")
-    scan_answers: AnswerScanning | None = Field(
-        default=None, description="Whose answers are scanned too, instead of router.scan.answers."
+    scan_answers: bool | None = Field(
+        default=None, description="Whether findings in the answer are replaced; unset: as router.scan.answers says."
     )
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import orjson
@@ -290,6 +291,32 @@ async def test_canaries_stay_when_the_audit_log_cannot_be_written(
         await eventually(lambda: bool(refused))
         await kept(router, cloud, canaries(step=4), classes=FOUND_CLASSES, statuses={503})
         monkeypatch.undo()
+
+
+_WIDE = "rules: [{name: wide, act: {action: any}}]\n"
+_BAD_FILES = {
+    "not YAML": "rules: [{name",
+    "unknown word": _WIDE.replace("action", "acton"),
+    "wider for personal": _WIDE + "defaults: {actions: {personal: any, secret: nothing}}\n",
+    "empty": "",
+    "gone": None,
+}
+
+
+@pytest.mark.parametrize("fault", _BAD_FILES)
+async def test_canaries_stay_when_a_policy_file_goes_bad(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, tmp_path: Path, fault: str
+) -> None:
+    """A file that is changed for the worse changes nothing: the policy that was in force stays."""
+    path, text = tmp_path / "policy.yaml", _BAD_FILES[fault]
+    path.write_text("rules: [{name: near, match: {class: [personal, secret]}, act: {action: edge_only}}]\n")
+    async with watched(start_router, edge, cloud, policy={"file": path, "reload_s": 0.02}) as router:
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+        await asyncio.sleep(0.1)
+        await kept(router, cloud, canaries(step=8), classes=FOUND_CLASSES, statuses={200})
 
 
 @pytest.mark.redis

@@ -253,7 +253,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         (
             rb"(?i)(?:pass|pwd|secret|key|token|credential|kennwort|mot de passe|contrase|senha)"
             rb"[A-Za-z0-9_?]{0,32}[\"'`]?\s{0,2}(?:=|:|is|ist|est|es|\?)\s{0,3}[\"'`]?[^\s\"'`]{5}",
-            rb"\?\?[ :=?]{1,4}[\"'`]?[^\s\"'`?]{6}",
+            rb"\?[ :=?]{0,3}[\"'`]?[!->@-~]{6}",
             rb"(?:\s-u|--user)[ =][\"']?[^\s:]{1,64}:",
         ),
         _find_assigned,

@@ -15,7 +15,7 @@ from stdnum import luhn
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_uuid
-from router.privacy.recognisers.nearby import ANY_IDENTITY, is_joined, is_other_number, named, words
+from router.privacy.recognisers.nearby import ANY_IDENTITY, is_joined, is_other_number, named, triggers_of, words
 from shared.privacy import PrivacyClass
 
 Check = Callable[[str], bool]
@@ -80,7 +80,10 @@ _NUMBERS = (
     _Number("at_svnr", "at.vnr", bare=r"[1-9][0-9]{3}[ -]?[0-9]{6}", names=r"\bsv[ -]?n|svnr|versicherung"),
     _Number("au_tfn", "au.tfn", bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{2,3}", names=r"\btfn\b|tax file"),
     _Number(
-        "be_national", "be.nn", r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}"
+        "be_national",
+        "be.nn",
+        r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}",
+        names=r"rijksregister|registre national|niss|insz",
     ),
     _Number("bg_egn", "bg.egn", bare=r"[0-9]{10}", names=r"\begn\b|егн"),
     _Number(
@@ -89,7 +92,12 @@ _NUMBERS = (
     _Number(
         "ca_sin", _luhn_of_nine, bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{3}", names=r"\bsin\b|\bnas\b|assurance sociale"
     ),
-    _Number("ch_ahv", "ch.ssn", r"756\.[0-9]{4}\.[0-9]{4}\.[0-9]{2}|756[ ]?[0-9]{4}[ ]?[0-9]{4}[ ]?[0-9]{2}"),
+    _Number(
+        "ch_ahv",
+        "ch.ssn",
+        r"756\.[0-9]{4}\.[0-9]{4}\.[0-9]{2}|756[ ]?[0-9]{4}[ ]?[0-9]{4}[ ]?[0-9]{2}",
+        names=r"\bahv\b|\bavs\b",
+    ),
     _Number("cl_rut", "cl.rut", r"[0-9]{1,2}\.[0-9]{3}\.[0-9]{3}-[0-9Kk]", r"[0-9]{7,8}-?[0-9Kk]", r"\bru[tn]\b"),
     _Number("co_nit", "co.nit", bare=r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]|[0-9]{9}-?[0-9]", names=r"\bnit\b"),
     _Number("cr_cedula", "cr.cpf", bare=r"[0-9]-?[0-9]{4}-?[0-9]{4}", names=r"c[ée]dula"),
@@ -105,27 +113,37 @@ _NUMBERS = (
     _Number("dk_cpr", "dk.cpr", r"[0-3][0-9][01][0-9]{3}-[0-9]{4}", r"[0-3][0-9][01][0-9]{7}", r"\bcpr\b|personnummer"),
     _Number("do_cedula", "do.cedula", r"[0-9]{3}-[0-9]{7}-[0-9]", r"[0-9]{11}", r"c[ée]dula"),
     _Number("ec_cedula", "ec.ci", bare=r"[0-9]{9}-?[0-9]", names=r"c[ée]dula|\bci\b"),
-    _Number("ee_isikukood", "ee.ik", r"[1-6][0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[0-9]{4}"),
-    _Number("es_dni", "es.dni", r"[0-9]{2}\.?[0-9]{3}\.?[0-9]{3}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]"),
-    _Number("es_nie", "es.nie", r"[XYZxyz][ -]?[0-9]{7}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]"),
-    _Number("fi_hetu", "fi.hetu", r"[0-3][0-9][01][0-9]{3}[-+A-FU-Ya-fu-y][0-9]{3}[0-9A-FHJ-NPR-Ya-fhj-npr-y]"),
+    _Number(
+        "ee_isikukood", "ee.ik", r"[1-6][0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[0-9]{4}", names=r"isikukood"
+    ),
+    _Number(
+        "es_dni", "es.dni", r"[0-9]{2}\.?[0-9]{3}\.?[0-9]{3}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]", names=r"\bdni\b|\bnif\b"
+    ),
+    _Number("es_nie", "es.nie", r"[XYZxyz][ -]?[0-9]{7}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]", names=r"\bnie\b"),
+    _Number(
+        "fi_hetu",
+        "fi.hetu",
+        r"[0-3][0-9][01][0-9]{3}[-+A-FU-Ya-fu-y][0-9]{3}[0-9A-FHJ-NPR-Ya-fhj-npr-y]",
+        names=r"hetu|henkil",
+    ),
     _Number(
         "fr_nir",
         "fr.nir",
         r"[12][ ]?[0-9]{2}[ ]?(?:0[1-9]|1[0-2]|[2-9][0-9])[ ]?[0-9][0-9AB][ ]?[0-9]{3}[ ]?[0-9]{3}[ ]?[0-9]{2}",
+        names=r"\bnir\b|s[ée]cu",
     ),
     _Number("gb_nhs", "gb.nhs", bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", names=r"\bnhs\b|health service"),
     _Number(
         "gb_nino", _anything, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[A-D]"
     ),
     _Number("gb_utr", "gb.utr", bare=r"[0-9]{5}[ ]?[0-9]{5}", names=r"\butr\b|taxpayer ref"),
-    _Number("gr_amka", "gr.amka", r"[0-3][0-9][01][0-9]{8}"),
+    _Number("gr_amka", "gr.amka", r"[0-3][0-9][01][0-9]{8}", names=r"amka|αμκα"),
     _Number(
         "hk_identity", _hong_kong, r"[A-Z]{1,2}[0-9]{6}\([0-9A]\)", r"[A-Z]{1,2}[0-9]{6}[0-9A]", r"hkid|hong kong|香港"
     ),
     _Number("hr_oib", "hr.oib", bare=r"[0-9]{11}", names=r"\boib\b"),
     _Number("id_nik", "id.nik", bare=r"[0-9]{16}", names=r"\bnik\b|\bktp\b"),
-    _Number("ie_pps", "ie.pps", r"[0-9]{7}[ ]?[A-W][A-IW]?"),
+    _Number("ie_pps", "ie.pps", r"[0-9]{7}[ ]?[A-W][A-IW]?", names=r"\bpps"),
     _Number("il_identity", "il.idnr", bare=r"[0-9]{8}-?[0-9]", names=r"teudat|zehut|israel|ת\"?ז|תעודת"),
     _Number(
         "in_aadhaar",
@@ -134,7 +152,7 @@ _NUMBERS = (
         r"[2-9][0-9]{3}[ -]?[0-9]{4}[ -]?[0-9]{4}",
         r"aadhaa?r|uid(?:ai)?\b|आधार",
     ),
-    _Number("in_pan", "in_.pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z][0-9]{4}[A-Z]"),
+    _Number("in_pan", "in_.pan", r"[A-Z]{3}[ABCFGHLJPT][A-Z][0-9]{4}[A-Z]", names=r"\bpan\b"),
     _Number(
         "is_kennitala", "is_.kennitala", r"[0-7][0-9][01][0-9]{3}-[0-9]{4}", r"[0-7][0-9][01][0-9]{7}", r"kennital"
     ),
@@ -143,6 +161,7 @@ _NUMBERS = (
         "it.codicefiscale",
         r"[A-Za-z]{6}[0-9LMNP-Vlmnp-v]{2}[A-EHLMPR-Ta-ehlmpr-t][0-9LMNP-Vlmnp-v]{2}"
         r"[A-Za-z][0-9LMNP-Vlmnp-v]{3}[A-Za-z]",
+        names=r"codice fiscale",
     ),
     _Number(
         "jp_my_number", "jp.in_", bare=r"[0-9]{4}[ -]?[0-9]{4}[ -]?[0-9]{4}", names=r"my ?number|マイナンバー|個人番号"
@@ -158,7 +177,7 @@ _NUMBERS = (
     _Number(
         "lv_personal_code", "lv.pvn", r"[0-3][0-9][01][0-9]{3}-[0-9]{5}", r"[0-3][0-9][01][0-9]{8}", r"personas|kods"
     ),
-    _Number("mx_curp", "mx.curp", r"[A-Z][AEIOUX][A-Z]{2}[0-9]{6}[HMX][A-Z]{5}[A-Z0-9][0-9]"),
+    _Number("mx_curp", "mx.curp", r"[A-Z][AEIOUX][A-Z]{2}[0-9]{6}[HMX][A-Z]{5}[A-Z0-9][0-9]", names=r"curp"),
     _Number(
         "my_nric",
         "my.nric",
@@ -167,7 +186,9 @@ _NUMBERS = (
         r"mykad|nric|kad pengenalan|\bic\b",
     ),
     _Number("nl_bsn", "nl.bsn", bare=r"[0-9]{4}\.?[0-9]{2}\.?[0-9]{3}|[0-9]{8}", names=r"\bbsn\b|burgerservice|sofi"),
-    _Number("no_fodselsnummer", "no.fodselsnummer", r"[0-7][0-9][0-9]{4}[ -]?[0-9]{5}"),
+    _Number(
+        "no_fodselsnummer", "no.fodselsnummer", r"[0-7][0-9][0-9]{4}[ -]?[0-9]{5}", names=r"f[øo]dselsn|personnummer"
+    ),
     _Number("nz_ird", "nz.ird", bare=r"[0-9]{2,3}[ -]?[0-9]{3}[ -]?[0-9]{3}", names=r"\bird\b"),
     _Number("pe_cui", "pe.cui", bare=r"[0-9]{8}-?[0-9A-K]", names=r"\bdni\b|\bcui\b"),
     _Number("pk_cnic", "pk.cnic", r"[1-7][0-9]{4}-[0-9]{7}-[0-9]", r"[1-7][0-9]{12}", r"cnic"),
@@ -183,18 +204,18 @@ _NUMBERS = (
         r"(?:19|20)?[0-9]{2}[01][0-9]{7}",
         r"person(?:nummer|nr)|samordning",
     ),
-    _Number("sg_nric", _singapore, r"[STFGM][0-9]{7}[A-Z]"),
+    _Number("sg_nric", _singapore, r"[STFGM][0-9]{7}[A-Z]", names=r"nric"),
     _Number("si_emso", "si.emso", bare=r"[0-3][0-9][01][0-9]{10}", names=r"em[šs]o|jmbg|мбг|matični"),
     _Number("sk_birth_number", "sk.rc", bare=r"[0-9]{6}/?[0-9]{3,4}", names=r"rodn[ée]"),
     _Number("th_pin", "th.pin", r"[0-9]-[0-9]{4}-[0-9]{5}-[0-9]{2}-[0-9]", r"[0-9]{13}", r"บัตร|ประชาชน|thai"),
     _Number("tr_tckn", "tr.tckimlik", bare=r"[1-9][0-9]{10}", names=r"\bt\.?c\.?\b|kimlik|tckn"),
-    _Number("tw_identity", _taiwan, r"[A-Z][1289][0-9]{8}"),
+    _Number("tw_identity", _taiwan, r"[A-Z][1289][0-9]{8}", names=r"taiwan"),
     _Number("ua_tax_number", "ua.rntrc", bare=r"[0-9]{10}", names=r"рнокпп|\bіпн\b|rnokpp|\bipn\b"),
     _Number("us_itin", "us.itin", r"9[0-9]{2}-[0-9]{2}-[0-9]{4}", r"9[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{4}", r"\bitin\b"),
     _Number("uy_rut", "uy.rut", bare=r"[0-9]{12}", names=r"\brut\b"),
     _Number("ve_rif", "ve.rif", r"[VEJPGvejpg]-[0-9]{8}-[0-9]", r"[VEJPGvejpg][0-9]{9}", r"\brif\b"),
     _Number("vn_cccd", _anything, bare=r"0[0-9]{11}", names=r"cccd|căn cước|cmnd"),
-    _Number("za_identity", "za.idnr", r"[0-9]{2}[01][0-9][0-3][0-9] ?[0-9]{4} ?[01][89][0-9]"),
+    _Number("za_identity", "za.idnr", r"[0-9]{2}[01][0-9][0-3][0-9] ?[0-9]{4} ?[01][89][0-9]", names=r"south africa"),
     _Number(
         "passport",
         _anything,
@@ -224,15 +245,22 @@ def _edged(writing: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![0-9A-Za-z])(?:{writing})(?![0-9A-Za-z])")
 
 
-def _trigger(writing: str) -> bytes:
-    return f"(?:{writing})".encode()
+def _triggers(number: _Number, names: str) -> Iterator[bytes]:
+    """What counts by itself fires by its writing. What needs a word fires by the word, which is rarer than digits; a
+    word of another script cannot fire, but is seen before the digits."""
+    if number.alone:
+        yield f"(?:{number.alone})".encode()
+    if number.bare:
+        yield from triggers_of(names)
+        yield rb"\?[ :=.#\-]{0,4}(?:" + number.bare.encode() + b")"
 
 
 def _recogniser(number: _Number) -> Recogniser:
     check = _check_of(number)
     alone = _edged(number.alone) if number.alone else None
     bare = _edged(number.bare) if number.bare else None
-    names = words(f"{number.names}|{ANY_IDENTITY}" if number.kind != "passport" else number.names)
+    any_name = f"{number.names}|{ANY_IDENTITY}" if number.kind != "passport" else number.names
+    names = words(any_name)
 
     def counts(text: str, span: Span) -> bool:
         return _valid(check, text[span[0] : span[1]]) and not inside_uuid(text, *span)
@@ -259,8 +287,8 @@ def _recogniser(number: _Number) -> Recogniser:
             ):
                 yield span
 
-    triggers = tuple(_trigger(writing) for writing in (number.alone, number.bare) if writing)
-    return Recogniser(number.kind, PrivacyClass.PERSONAL, triggers, find, score=0.95 if alone else 0.85)
+    score = 0.95 if alone else 0.85
+    return Recogniser(number.kind, PrivacyClass.PERSONAL, tuple(_triggers(number, any_name)), find, score)
 
 
 def recognisers() -> tuple[Recogniser, ...]:

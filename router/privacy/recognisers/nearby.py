@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+_ALTERNATIVE = re.compile(r"\|(?![^(]*\))")
+"""A bar outside of parentheses."""
+_LATIN_LETTER = re.compile(r"[a-z]")
 _BEFORE_CHARS = 48
 _AFTER_CHARS = 24
 
@@ -22,7 +26,7 @@ _OTHER_NUMBER = re.compile(
     r"|bestell\w*|rechnung\w*|auftrag\w*|commande|facture|pedido|factura|albar[áa]n|zam[óo]wieni\w*)\b"
     r"|#|订单|訂單|单号|運單|流水号|发票|注文|伝票|송장|주문|зак[аo]з|сч[её]т)[^0-9\n]{0,16}\Z"
 )
-_JOINED_BEFORE = frozenset("._/#+-$€£¥%^~\\")
+_JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
 
 
@@ -32,6 +36,14 @@ def words(pattern: str) -> re.Pattern[str]:
     for char, read in (("о", "[оo]"), ("ー", "[ー-]"), (r"\b", _WORD_EDGE)):
         pattern = pattern.replace(char, read)
     return re.compile("(?i)" + pattern)
+
+
+def triggers_of(pattern: str) -> Iterator[bytes]:
+    """Byte patterns, one of which fires where a Latin word of `pattern` stands. Words of other scripts give none."""
+    for word in _ALTERNATIVE.split(pattern):
+        plain = "".join(char if char.isascii() else r"\?" for char in word)
+        if len(_LATIN_LETTER.findall(plain.replace(r"\b", ""))) >= 2:
+            yield b"(?i)" + plain.encode()
 
 
 def named(text: str, start: int, end: int, names: re.Pattern[str]) -> bool:

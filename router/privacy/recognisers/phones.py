@@ -105,9 +105,10 @@ RECOGNISERS = (
             rb"(?:\+|00)[0-9](?:[ \t.\-/()]{0,3}[0-9]){6}",
             rb"[2-9][0-9]{2}[).\-][ .\-]?[2-9][0-9]{2}[ .\-][0-9]{4}",
             rb"0[1-9][0-9]?[0-9]?[0-9]?[)]?[ .\-][0-9]{2}",
+            rb"\?[ .:]{0,3}\(?[0-9][0-9 .\-/()]{6}",
             rb"\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4}",
             rb"8 ?\(9[0-9]{2}\)",
-            rb"(?i)(?:tel|phone|mobil|vil|cel|call|fax|whatsapp|signal|handy|ring|sms|portable|contact|puh|\?\?)"
+            rb"(?i)(?:tel|phone|mobil|vil|cel|call|fax|whatsapp|signal|handy|ring|sms|portable|contact|puh)"
             rb"[^0-9]{0,28}[0-9][0-9 .\-/()]{6}",
         ),
         find,

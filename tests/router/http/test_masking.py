@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -248,6 +249,26 @@ async def test_findings_in_answers_are_replaced_where_that_is_asked_for(
     async with router.ask(f"my card {CARD}") as response:
         assert (await response.json())["choices"][0]["message"]["content"] == expected
     assert router.metric("isthmus_router_answer_findings_total", kind="card") == 2
+
+
+async def test_a_rule_says_whether_answers_are_scanned(
+    start_router: StartRouter, cloud: Upstream, tmp_path: Path
+) -> None:
+    """The rule wins over the setting, in both directions."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "rules:\n  - {name: long, match: {prompt_tokens: {at_least: 100}}, act: {scan_answers: true}}\n"
+        "  - {name: short, act: {scan_answers: false}}\n"
+    )
+    router = await start_router(
+        clouds=[{"id": "cloud-1", "url": cloud.url}],
+        policy={"file": path, "mode": "prefer_cloud"},
+        scan={"answers": "cloud"},
+    )
+    cloud.script(answers.completion(f"It is {MAIL}."), answers.completion(f"It is {MAIL}."))
+    for text, said in (("word " * 200, "It is [EMAIL]."), ("word", f"It is {MAIL}.")):
+        async with router.ask(text) as response:
+            assert (await response.json())["choices"][0]["message"]["content"] == said
 
 
 async def test_a_session_is_held_to_its_strictest_class(start_router: StartRouter, cloud: Upstream) -> None:
