@@ -157,8 +157,6 @@ def _acts(rule: Rule) -> Iterable[str]:
         yield f"mode {act.mode}"
     if act.output_cap_tokens is not None:
         yield f"at most {act.output_cap_tokens} tokens"
-    if act.scan_answers is not None:
-        yield f"scan answers: {act.scan_answers}"
 
 
 def _windows(intervals: tuple[tuple[int, int], ...]) -> Iterable[str]:

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from router.audit.storage import Sync
+from router.privacy.returning import AnswerScanning
 from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import Scope
-from shared.privacy import AnswerScanning, PrivacyClass
+from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=512)]

@@ -28,14 +28,6 @@ class Action(StrEnum):
     BLOCK = "block"
 
 
-class AnswerScanning(StrEnum):
-    """Whose answers are scanned before they go on."""
-
-    OFF = "off"
-    CLOUD = "cloud"
-    ALL = "all"
-
-
 _STRICTNESS = {
     PrivacyClass.PUBLIC: 0,
     PrivacyClass.PERSONAL: 1,

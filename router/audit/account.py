@@ -117,7 +117,6 @@ def decision_facts(decision: Decision) -> dict[str, Any]:
         "action": decision.action,
         "scan_answers": decision.scan_answers,
         "mask_kinds": None if decision.mask_kinds is None else sorted(decision.mask_kinds),
-        "scan_answers": decision.scan_answers,
         "mode": decision.mode,
         "route": decision.route,
         "rule": decision.rule,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from shared.fleet import ThermalLevel, Zone
 from shared.openai.facts import RequestFacts
-from shared.privacy import Action, AnswerScanning, PrivacyClass
+from shared.privacy import Action, PrivacyClass
 
 
 class Mode(StrEnum):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from router.policy import zones
 from router.policy.model import Act, DecisionFacts, Match, Mode, Policy, Rule
 from shared.fleet import Zone
-from shared.privacy import Action, AnswerScanning, PrivacyClass, narrowest
+from shared.privacy import Action, PrivacyClass, narrowest
 
 _UNKNOWN = PrivacyClass.UNKNOWN
 _NEAR_TO_FAR = tuple(Zone)

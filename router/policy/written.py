@@ -11,7 +11,7 @@ from typing import Any
 
 from router.policy.model import Act, Cost, Match, Mode, Policy, Route, Rule, Slo
 from shared.fleet import Zone
-from shared.privacy import Action, AnswerScanning, PrivacyClass
+from shared.privacy import Action, PrivacyClass
 
 Read = Callable[[Any], Any]
 
@@ -92,5 +92,4 @@ _READ_ACT: dict[str, Read] = {
     "zones": _set_of(Zone),
     "mode": Mode,
     "mask_kinds": frozenset,
-    "scan_answers": AnswerScanning,
 }

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Literal
 
 from router.privacy.answers import Chain, NewFilter, TextFilter, as_it_is, json_written
 from router.privacy.classify import TextScanner
 from router.privacy.outputs import AnswerScan
 from router.privacy.placeholders import Placeholders, Restorer
-from shared.privacy import AnswerScanning
 
 Tier = Literal["edge", "cloud"]
+
+
+class AnswerScanning(StrEnum):
+    """Whose answers are scanned before they go on."""
+
+    OFF = "off"
+    CLOUD = "cloud"
+    ALL = "all"
 
 
 _SCANNED: dict[AnswerScanning, frozenset[Tier]] = {

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from router.policy.model import Mode, Reason, Route
 from router.rulebook.defaults import Frozen, PolicyDefaults
 from shared.fleet import Zone
-from shared.privacy import Action, AnswerScanning, PrivacyClass
+from shared.privacy import Action, PrivacyClass
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -113,7 +113,7 @@ async def test_a_masked_body_is_capped_too(
         assert response.status == 503, "a kind that the rule does not name stays on the edge"
 
 
-@pytest.mark.parametrize(("scanning", "held"), [("all", True), ("off", False)])
+@pytest.mark.parametrize(("scanning", "held"), [("true", True), ("false", False)])
 async def test_a_rule_says_whose_answers_are_scanned(
     start_router: StartRouter, edge: Upstream, path: Path, scanning: str, held: bool
 ) -> None:

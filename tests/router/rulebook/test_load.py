@@ -112,7 +112,6 @@ def test_names_that_yaml_likes_to_take_for_something_else(name: str) -> None:
     named = f'"{name}"' if "[" in name or name == "007" else name
     known = Vocabulary(KNOWN.kinds, frozenset({name}))
     assert loaded(rule(f"{{key: {named}}}"), known=known).rules[0].match.keys == (name,)
-    assert loaded(rule(act="{scan_answers: off}")).rules[0].act.scan_answers == "off"
 
 
 def test_the_files_defaults_win_over_the_settings_one_by_one() -> None:
