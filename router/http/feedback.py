@@ -68,9 +68,8 @@ class Feedback:
 
 
 def _read(body: dict[str, Any]) -> tuple[str, PrivacyClass]:
-    unknown = body.keys() - {"decision_id", "class"}
-    if unknown:
-        raise InvalidRequest("There are the fields decision_id and class, and no others.", param=min(unknown))
+    if body.keys() - {"decision_id", "class"}:  # whatever the others are called is the caller's own text
+        raise InvalidRequest("There are the fields decision_id and class, and no others.")
     decision_id, said = body.get("decision_id"), body.get("class")
     if not isinstance(decision_id, str) or not 1 <= len(decision_id) <= 128:
         raise InvalidRequest("decision_id must be the id of a request.", param="decision_id")

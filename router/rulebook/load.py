@@ -35,7 +35,7 @@ class Vocabulary:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which 18:00 is a text and a name stands once."""
+    """YAML in which 18:00, off and no are texts, and a name stands once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -47,11 +47,13 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+_INT, _BOOL = "tag:yaml.org,2002:int", "tag:yaml.org,2002:bool"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, shape) for tag, shape in shapes if tag != "tag:yaml.org,2002:int"]
+    first: [(tag, shape) for tag, shape in shapes if tag not in (_INT, _BOOL)]
     for first, shapes in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$"), list("tf"))
 
 
 def read(path: Path) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from router.audit.files import find_policy, tail
 from router.audit.replay import replay
 from shared.keys import Scope, hashed
+from shared.testing import answers
 from shared.testing.answers import MODEL
 from shared.testing.upstream import Upstream
 from tests.router.conftest import PERSONAL_TEXT, RunningRouter, StartRouter, eventually
@@ -112,6 +113,19 @@ async def test_a_masked_body_is_capped_too(
         assert response.status == 503, "a kind that the rule does not name stays on the edge"
 
 
+@pytest.mark.parametrize(("scanning", "held"), [("true", True), ("false", False)])
+async def test_a_rule_says_whose_answers_are_scanned(
+    start_router: StartRouter, edge: Upstream, path: Path, scanning: str, held: bool
+) -> None:
+    """Instead of the settings, which say the opposite here."""
+    path.write_text(f"rules: [{{name: s, act: {{scan_answers: {scanning}}}}}]\n")
+    router = await start_router(policy={"file": path}, scan={"answers": "off" if held else "all"})
+    await router.report(edge)
+    edge.script(answers.completion("It is 4111 1111 1111 1111, is it not?"))
+    async with router.ask() as response:
+        assert ("4111" not in await response.text()) is held
+
+
 async def test_explain_names_the_rule(router: RunningRouter) -> None:
     body = orjson.dumps({"model": MODEL, "messages": USER})
     async with router.send(body, path="/router/v1/explain") as response:
@@ -150,7 +164,7 @@ async def test_feedback_is_kept_for_ones_own_requests_alone(start_router: StartR
         ({**said, "class": "unknown"}, "class"),
         ({**said, "class": 5}, "class"),
         ({"class": "public"}, "decision_id"),
-        ({**said, "note": "x"}, "note"),
+        ({**said, "note": "x"}, None),
     ):
         status, answer = await _say(router, body, "k-app")
         assert (status, answer["error"]["param"]) == (400, param)

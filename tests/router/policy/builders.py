@@ -172,6 +172,7 @@ def rules() -> st.SearchStrategy[tuple[Rule, ...]]:
         mode=_maybe(st.sampled_from(Mode)),
         output_cap_tokens=_maybe(st.integers(1, 600)),
         mask_kinds=_some(KINDS),
+        scan_answers=_maybe(st.booleans()),
     )
     # Most conditions are left out, so that rules often match.
     sparse = st.builds(lambda m, keep: Match(**{n: getattr(m, n) for n in keep}), match, st.sets(

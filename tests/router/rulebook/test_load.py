@@ -107,6 +107,13 @@ def test_a_whole_rule_comes_out_as_it_was_written() -> None:
     assert (act.mode, act.output_cap_tokens) == (Mode.PREFER_CLOUD, 7)
 
 
+@pytest.mark.parametrize("name", ["no", "off", "on", "y", "18:00", "007", "app [1]?"])
+def test_names_that_yaml_likes_to_take_for_something_else(name: str) -> None:
+    named = f'"{name}"' if "[" in name or name == "007" else name
+    known = Vocabulary(KNOWN.kinds, frozenset({name}))
+    assert loaded(rule(f"{{key: {named}}}"), known=known).rules[0].match.keys == (name,)
+
+
 def test_the_files_defaults_win_over_the_settings_one_by_one() -> None:
     base = PolicyDefaults(mode=Mode.FASTEST, dwell_ms=7)
     assert loaded("defaults: {mode: only_edge}\n", base).mode is Mode.ONLY_EDGE
