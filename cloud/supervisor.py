@@ -30,7 +30,7 @@ from cloud.processes import MARK, sweep
 from cloud.settings import AppArgs, CloudSettings, ModelSettings
 from shared import logs
 from shared.errors import SettingsError
-from shared.http.lifecycle import bind
+from shared.http.binding import bind
 from shared.processes import adopt_orphans
 from shared.settings import environment, home
 from shared.tokenizer import identity_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-from edge.custody import library_of
+from edge.custody import package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
 from edge.memory.kv import KvType
@@ -39,7 +39,8 @@ from edge.settings import EdgeSettings, MemorySettings, ThermalSettings
 from shared import logs
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError, TrustError
-from shared.http.lifecycle import Lifecycle, bind, serve
+from shared.http.binding import bind
+from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
 
 
@@ -81,7 +82,7 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         TrustError: files of the package are not as stated, or nobody who is trusted vouches for it.
         SettingsError: memory or an option does not allow it.
     """
-    package = library_of(settings, _unvouched).vouched(settings.model).package
+    package = package_to_serve(settings, _unvouched)
     return plan_package(package, probe(), plan_request(settings))
 
 
@@ -92,7 +93,11 @@ def plan_request(settings: EdgeSettings) -> PlanRequest:
         context_tokens=settings.context_tokens,
         minimum_context_tokens=settings.memory.minimum_context_tokens,
         kv_type=KvType(settings.memory.kv_type),
-        threads=settings.threads,
+        threads=settings.engine.threads,
+        threads_batch=settings.engine.threads_prefill,
+        batch_tokens=settings.engine.batch_tokens,
+        deterministic=settings.engine.deterministic,
+        sleep_after_s=settings.engine.sleep_after_s,
         reserve_bytes=settings.memory.reserve,
         lock_weights=settings.memory.lock,
     )

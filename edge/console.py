@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 
-from edge.custody import library_of
+from edge.custody import trust_of
 from edge.packages.library import Library
 from edge.packages.progress import Progress as Step
 from edge.packages.progress import ProgressListener, ignore
+from edge.packages.sources.address import RemoteRules
 from edge.service.surface import STATUS_ROUTE
 from edge.settings import EdgeSettings
 from shared.errors import BackendStatus, BackendUnreachable, SettingsError, TrustError
@@ -28,8 +29,14 @@ MIB = 1 << 20
 
 
 def library(settings: EdgeSettings) -> Library:
-    """The packages of this device, with whom its owner trusts."""
-    return library_of(settings, _warn)
+    """The packages of this device, with whom its owner trusts.
+
+    Raises:
+        SettingsError: the trusted keys cannot be read.
+    """
+    sources = settings.sources
+    remote = RemoteRules(hub_url=sources.hub_url, allow_http=sources.allow_http, limit_bytes=sources.limit)
+    return Library(settings.store_dir, trust_of(settings, _warn), state=settings.trust_dir, remote=remote)
 
 
 def folder_of(settings: EdgeSettings, target: str) -> Path:

@@ -129,6 +129,23 @@ class MemorySettings(_Part):
         return self
 
 
+class EngineSettings(_Part):
+    """How the engine computes; what is left out follows from the device."""
+
+    threads: int | None = Field(default=None, ge=1, le=256, description="Threads that decode; none: all cores but one.")
+    threads_prefill: int | None = Field(default=None, ge=1, le=256, description="Threads that read prompts; none: all.")
+    batch_tokens: int = Field(
+        default=128, ge=32, le=4096, description="Prompt tokens read at once: others wait this long, and no longer."
+    )
+    deterministic: bool = Field(
+        default=True,
+        description="Greedy answers are the same with and without cache, resume and company; reads slower.",
+    )
+    sleep_after_s: int = Field(
+        default=0, ge=0, le=7 * 24 * 3600, description="Idle time after which the engine frees its memory; 0: never."
+    )
+
+
 class RouterSettings(_Part):
     """The router that this agent reports to."""
 
@@ -147,7 +164,6 @@ class EdgeSettings(SectionSettings, section="edge"):
     context_tokens: int | None = Field(default=None, ge=256, description="Context of a slot; none: what memory allows.")
     slots: int = Field(default=1, ge=1, le=64, description="Requests that the engine runs side by side.")
     queue: int = Field(default=16, ge=0, le=4096, description="Requests that may wait for a slot.")
-    threads: int | None = Field(default=None, ge=1, le=1024, description="Engine threads; none: from the cores.")
     keepalive_s: float = Field(default=15.0, ge=0, description="Silence before an SSE comment is sent; 0: never.")
     idle_limit_s: float = Field(default=120.0, gt=0, description="Longest silence of the engine within one answer.")
     drain_limit_s: float = Field(default=30.0, ge=0, description="Time running answers have at shutdown.")
@@ -158,6 +174,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
     trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
     sources: SourceSettings = Field(default=SourceSettings(), description="Where packages may come from.")
+    engine: EngineSettings = Field(default=EngineSettings(), description="Threads, batches and rest of the engine.")
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")

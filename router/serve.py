@@ -11,7 +11,8 @@ import uvloop
 from router.app import build_router, check_binding
 from router.settings import RouterSettings
 from shared.clock import SystemClock
-from shared.http.lifecycle import bind, serve
+from shared.http.binding import bind
+from shared.http.lifecycle import serve
 
 
 def run(settings: RouterSettings) -> int:

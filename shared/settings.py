@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as SettingsSourceError
@@ -106,6 +105,8 @@ def _default_path() -> Path | None:
 def _section_of_file(path: Path | None, section: str) -> dict[str, Any]:
     if path is None:
         return {}
+    import yaml  # noqa: PLC0415 - most starts have no file
+
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
     except FileNotFoundError:

@@ -54,6 +54,7 @@ class EngineChild:
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._tail = bytearray()
         self._users = 0
+        self.heard = 0
         self._unused = asyncio.Event()
         self._unused.set()
         self._stderr = asyncio.create_task(self._keep_stderr_tail())
@@ -144,6 +145,23 @@ class EngineChild:
         except TimeoutError:
             raise StartFailed(f"The engine did not become ready within {limit_s:g} s.") from None
 
+    async def answers(self, limit_s: float) -> bool:
+        """Whether the health route answers within `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s), self._session() as session, session.get("/health") as answer:
+                return answer.status == 200
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            return False
+
+    async def computes(self, limit_s: float) -> bool:
+        """Whether the process generates one token within `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._one_token()
+        except (TimeoutError, StartFailed):
+            return False
+        return True
+
     @property
     def running(self) -> bool:
         """Whether the process has not ended."""
@@ -152,6 +170,10 @@ class EngineChild:
     async def ended(self) -> None:
         """Wait for the end of the process."""
         await self._process.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, also to a process that is stopped."""
+        self._signal(signal.SIGKILL)
 
     async def exited(self) -> str:
         """Wait for the end of the process; the reason in words without content."""
@@ -191,14 +213,14 @@ class EngineChild:
             return
         raise StartFailed(await self.exited(), refused="refused" in answer)
 
+    def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.UnixConnector(path=str(self._path))
+        return aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers)
+
     async def _one_token(self) -> None:
         body = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
-        connector = aiohttp.UnixConnector(path=str(self._path))
         try:
-            async with (
-                aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers) as session,
-                session.post("/completion", json=body) as answer,
-            ):
+            async with self._session() as session, session.post("/completion", json=body) as answer:
                 if answer.status != 200:
                     raise StartFailed(f"The engine answered the first request with status {answer.status}.")
                 predicted = (await answer.json()).get("tokens_predicted")

@@ -24,8 +24,10 @@ _RANGES: dict[str, tuple[int, int]] = {
     "ubatch_tokens": (1, 4096),
     "prompt_cache_mib": (0, 65536),
     "ping_interval_s": (1, 3600),
+    "sleep_after_s": (0, 7 * 24 * 3600),
 }
 
+_NEVER = -1
 _OWN_RANGES = tuple(name for name in _RANGES if name != "prefill_tokens")
 
 
@@ -73,6 +75,8 @@ class EngineOptions:
     ping_interval_s: int = 1
     lock_weights: bool = False
     """Keep the weights in memory whatever else wants it; the process must be allowed to lock that much."""
+    sleep_after_s: int = 0
+    """Without a request for this long the engine gives its memory back, and loads again for the next; 0: never."""
 
     def __post_init__(self) -> None:
         for name in _OWN_RANGES:
@@ -99,4 +103,5 @@ class EngineOptions:
             "cache_ram_mib": self.prompt_cache_mib,
             "sse_ping_interval": self.ping_interval_s,
             "lock_weights": self.lock_weights,
+            "sleep_idle_seconds": self.sleep_after_s or _NEVER,
         }

@@ -19,6 +19,7 @@ from shared.errors import SettingsError
 DETERMINISTIC_UBATCH_TOKENS = 63
 FAST_UBATCH_TOKENS = 128
 MINIMUM_CONTEXT_TOKENS = 2048
+_LEAST_BATCH_TOKENS = 32
 _FEATURES = frozenset({"tools", "structured_output", "logprobs"})
 
 
@@ -38,9 +39,10 @@ class PlanRequest:
     prompt_cache_mib: int = 0
     reserve_bytes: int = 256 * MIB
     lock_weights: bool = False
+    sleep_after_s: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("slots", "batch_tokens", "prompt_cache_mib"):
+        for name in ("slots", "batch_tokens", "prompt_cache_mib", "sleep_after_s"):
             check_range(name, getattr(self, name))
         for limit in (self.context_tokens, self.minimum_context_tokens, self.maximum_context_tokens):
             if limit is not None:
@@ -88,6 +90,12 @@ def _check_lock(package: Package, device: DeviceFacts, request: PlanRequest) -> 
 def ubatch_tokens(request: PlanRequest) -> int:
     """Tokens that the engine computes together while it reads a prompt."""
     return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.batch_tokens)
+
+
+def _whole_ubatches(request: PlanRequest) -> int:
+    """At most the batch that was asked for: a rest of a few tokens would cost as much time as a token of output."""
+    ubatch = ubatch_tokens(request)
+    return max(_LEAST_BATCH_TOKENS, request.batch_tokens // ubatch * ubatch)
 
 
 def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
@@ -157,9 +165,10 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         threads=request.threads or max(1, device.cores_usable - 1),
         threads_batch=request.threads_batch or max(1, device.cores_usable),
         kv_type=request.kv_type,
-        batch_tokens=request.batch_tokens,
+        batch_tokens=_whole_ubatches(request),
         ubatch_tokens=ubatch_tokens(request),
         prompt_cache_mib=request.prompt_cache_mib,
         lock_weights=request.lock_weights,
+        sleep_after_s=request.sleep_after_s,
     )
     return _shaped(package, budget, options, options.slots, options.context_tokens)

@@ -83,6 +83,12 @@ class Engine(Protocol):
             NotReady: as `connection`.
         """
 
+    def heard(self) -> None:
+        """Something that the engine computed has arrived: a sign of life."""
+
+    def doubt(self) -> None:
+        """An answer was waited for in vain: the engine is checked, and restarted if it computes nothing."""
+
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         """Call `listener` after every change of state, in the event loop."""
 

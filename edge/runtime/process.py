@@ -49,7 +49,15 @@ def _serve(order: dict[str, Any]) -> object:
     params.hostnames = [order["socket"]]
     params.api_keys = [order["secret"]]
     params.model_alias = {options["model_alias"]}
-    for name in ("n_ctx", "n_parallel", "n_batch", "n_ubatch", "cache_ram_mib", "sse_ping_interval"):
+    for name in (
+        "n_ctx",
+        "n_parallel",
+        "n_batch",
+        "n_ubatch",
+        "cache_ram_mib",
+        "sse_ping_interval",
+        "sleep_idle_seconds",
+    ):
         setattr(params, name, options[name])
     params.cpuparams.n_threads = options["n_threads"]
     params.cpuparams_batch.n_threads = options["n_threads_batch"]

@@ -22,6 +22,7 @@ from edge.packages.parity import identity
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
 from edge.runtime.launch import LAUNCHES
+from edge.runtime.liveness import Doubt, LivenessRules, until_hung
 from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
@@ -52,6 +53,7 @@ class SupervisedEngine:
         clock: Clock,
         run_dir: Path,
         policy: RestartPolicy | None = None,
+        liveness: LivenessRules | None = None,
         minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS,
         start_limit_s: float = _START_LIMIT_S,
         stop_grace_s: float = _STOP_GRACE_S,
@@ -63,6 +65,8 @@ class SupervisedEngine:
         self._clock = clock
         self._run_dir = run_dir
         self._policy = policy or RestartPolicy()
+        self._liveness = liveness or LivenessRules()
+        self._doubt = Doubt()
         self._start_limit_s = start_limit_s
         self._stop_grace_s = stop_grace_s
         self._drain_limit_s = drain_limit_s
@@ -105,6 +109,15 @@ class SupervisedEngine:
         """
         with self._serving().using() as connection:
             yield connection
+
+    def heard(self) -> None:
+        """See the port."""
+        if self._child is not None:
+            self._child.heard += 1
+
+    def doubt(self) -> None:
+        """See the port."""
+        self._doubt.raise_()
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         """Call `listener` after every change of state, in the event loop."""
@@ -255,17 +268,31 @@ class SupervisedEngine:
         _log.info("engine_ready", pid=child.pid, restarts=self._status.restarts)
         self._set(EngineState.READY, facts=self._facts(), pid=child.pid, retry_after_s=1)
         self._first_outcome.set()
-        await _first_of(child.ended(), self._handover.offered())
+        hung = await self._until_hung(child)
         if child.running and self._handover.waiting:
             if not self._handover.has_child:
                 self._set(EngineState.RESTARTING, retry_after_s=1)
                 await child.unused(self._drain_limit_s)
             return True
-        reason = await child.exited()
+        reason = hung or await child.exited()
         self._history = self._history.after_exit((self._clock.now_ms() - ready_ms) / 1000, self._policy)
         self._child = None
         self._set(EngineState.RESTARTING, pid=None, reason=reason)
         return False
+
+    async def _until_hung(self, child: EngineChild) -> str | None:
+        """Wait until the child has ended, has a successor (None), or hangs: then end it, and say why."""
+        watch = asyncio.ensure_future(until_hung(child, self._doubt, self._liveness, self._clock))
+        try:
+            await _first_of(child.ended(), self._handover.offered(), asyncio.wait({watch}))
+            if not watch.done() or not child.running or self._handover.waiting:
+                return None
+            child.kill()
+            await child.ended()
+            return watch.result()
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
 
     def _retire(self, child: EngineChild) -> None:
         """Let the requests of `child` go on to their end, then end it."""

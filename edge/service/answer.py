@@ -74,11 +74,11 @@ class StreamAnswer:
         return self._response
 
     async def broken(self, error: IsthmusError) -> web.StreamResponse:
-        """End a committed stream that cannot go on: one error event, no `[DONE]`, connection closed."""
+        """End a committed stream that cannot go on: one error event and no `[DONE]`."""
         if self._response is None:
             raise error
         with contextlib.suppress(ConnectionError):
-            await break_stream(self._request, self._response, error_event(error))
+            await break_stream(self._response, error_event(error))
         return self._response
 
     @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,13 @@ class EngineClient:
         """
         async with (
             self._post(request.endpoint.value, request.body) as response,
-            contextlib.aclosing(_events(response)) as events,
+            contextlib.aclosing(_events(response, self._engine.heard)) as events,
         ):
             yield events
+
+    def doubt(self) -> None:
+        """An answer was waited for in vain: have the engine checked."""
+        self._engine.doubt()
 
     async def tokenize(self, text: str, *, control: bool) -> list[tuple[int, str]]:
         """Ids and spellings of `text`; a piece that is not UTF-8 by itself has an empty spelling."""
@@ -171,10 +175,12 @@ async def _open(
     raise engine_errors.of_response(response.status, raw)
 
 
-async def _events(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:
+async def _events(response: aiohttp.ClientResponse, heard: Callable[[], None]) -> AsyncGenerator[bytes]:
     cutter = EventCutter()
     try:
         async for chunk in response.content.iter_any():
+            if not chunk.startswith(b":"):  # its pings go on while it computes nothing
+                heard()
             for event in cutter.feed(chunk):
                 yield event
                 if event == DONE:

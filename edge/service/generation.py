@@ -24,7 +24,7 @@ from edge.service.thermal.ladder import Measures
 from edge.service.translation import EngineRequest, translate
 from shared import logs
 from shared.clock import Clock
-from shared.errors import CapacityError, ClientError, InvalidRequest, IsthmusError, NotReady, QueueFull
+from shared.errors import BackendTimeout, CapacityError, ClientError, InvalidRequest, IsthmusError, NotReady, QueueFull
 from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -151,11 +151,18 @@ class Generation:
     async def _events(self, prepared: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
-        async with limit as alive, self._admission.slot(prepared.slots):
-            alive()
-            await self._fit_again(prepared)
-            async with self._client.stream(prepared) as events, contextlib.aclosing(_watched(events, alive)) as watched:
-                yield watched
+        try:
+            async with limit as alive, self._admission.slot(prepared.slots):
+                alive()
+                await self._fit_again(prepared)
+                async with (
+                    self._client.stream(prepared) as events,
+                    contextlib.aclosing(_watched(events, alive)) as watched,
+                ):
+                    yield watched
+        except BackendTimeout:
+            self._client.doubt()
+            raise
 
     async def _fit_again(self, prepared: EngineRequest) -> None:
         """Refuse what fitted the engine that served when it came, and does not fit the one that serves now."""

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import uvloop
 from aiohttp import web
 
-from shared.http.lifecycle import Lifecycle, bind, serve
+from shared.http.binding import bind
+from shared.http.lifecycle import Lifecycle, serve
 
 _END_LIMIT_S = 10
 

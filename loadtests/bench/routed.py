@@ -17,7 +17,8 @@ from router.app import build_router
 from router.settings import AuditSettings, CloudSettings, RouterSettings
 from shared import logs
 from shared.clock import SystemClock
-from shared.http.lifecycle import bind, serve
+from shared.http.binding import bind
+from shared.http.lifecycle import serve
 
 
 async def _serve(settings: RouterSettings) -> None:

@@ -17,7 +17,7 @@ from loadtests.demo.expectations import Situation
 from loadtests.demo.fleet import Fleet, any_usable, is_cool, none_usable, until
 from loadtests.demo.heat import COOL_C, CRITICAL_C, SimulatedSensor
 from shared.errors import IsthmusError
-from shared.launcher.control import SOCKET_NAME
+from shared.launcher.preflight import SOCKET_NAME
 from shared.launcher.settings import ReadyLimits, UpSettings
 from shared.settings import load
 

@@ -51,12 +51,12 @@ class ClientStream:
             await self.response.write_eof()
 
     async def fail(self, error: IsthmusError) -> None:
-        """End a stream that cannot go on: one error event, then the connection closes."""
+        """End a stream that cannot go on: one error event and no `[DONE]`."""
         self.close()
         async with self._writing:
             if self.response is not None:
                 with contextlib.suppress(ConnectionResetError):
-                    await break_stream(self._request, self.response, error_event(error))
+                    await break_stream(self.response, error_event(error))
 
     def close(self) -> None:
         """Send no more comments; safe to call twice."""

@@ -12,9 +12,8 @@ import psutil
 
 from shared.doctor.finding import Finding, Verdict
 from shared.errors import SettingsError
-from shared.http.lifecycle import bind
-from shared.launcher.control import SOCKET_NAME
-from shared.launcher.preflight import COMPILERS, is_prepared
+from shared.http.binding import bind
+from shared.launcher.preflight import COMPILERS, SOCKET_NAME, is_prepared
 from shared.launcher.settings import UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
 from shared.settings import home, load

@@ -20,8 +20,11 @@ async def open_stream(request: web.Request, headers: Mapping[str, str]) -> web.S
     return response
 
 
-async def break_stream(request: web.Request, response: web.StreamResponse, event: bytes) -> None:
-    """End a stream that cannot go on: one error event, then the connection closes without `[DONE]`."""
+async def break_stream(response: web.StreamResponse, event: bytes) -> None:
+    """End a stream that cannot go on: one error event and no `[DONE]`.
+
+    The message ends whole and its connection stays: the headers did not announce an end, so a client may be sending
+    its next request there already, and would lose it.
+    """
     await response.write(event)
-    response.force_close()
     await response.write_eof()

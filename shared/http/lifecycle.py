@@ -1,4 +1,4 @@
-"""Life of an HTTP process: bind, serve, drain on the first signal, leave at once on the second.
+"""Life of an HTTP process: serve, drain on the first signal, leave at once on the second.
 
 While draining, readiness is false and new work is refused with 503 and a closed connection; running requests
 go on until they end or the drain limit passes. At the limit, `expired` is set: streams then send one error event.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from collections.abc import Iterator
 from aiohttp import web
 
 from shared import logs
-from shared.errors import Draining, SettingsError
+from shared.errors import Draining
 
 _CLOSE_GRACE_S = 2.0
 _CUT_AFTER_S = 0.1
@@ -67,26 +65,6 @@ class Lifecycle:
                     await self._idle.wait()
             return False
         return True
-
-
-def bind(host: str, port: int, *, setting: str) -> socket.socket:
-    """A listening socket.
-
-    Raises:
-        SettingsError: the address is taken or not allowed; `param` is `setting`.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        reason = "is already in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"Port {port} on {host}: {reason}. Choose another with {setting}.", param=setting) from None
-    listener.setblocking(False)
-    return listener
 
 
 async def serve(

@@ -12,13 +12,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from shared.errors import NotFound, SettingsError
+from shared.errors import NotFound
 from shared.http import errors
 from shared.launcher.runner import TierRunner
 from shared.launcher.settings import TierName
-
-SOCKET_NAME = "up.sock"
-_SOCKET_PATH_BYTES = 107
 
 
 class Control:
@@ -35,12 +32,6 @@ class Control:
         self._web = web.AppRunner(app, access_log=None)
 
     async def __aenter__(self) -> Control:
-        if len(bytes(self._path)) > _SOCKET_PATH_BYTES:
-            raise SettingsError(
-                f"The path of the control socket {self._path} is longer than {_SOCKET_PATH_BYTES} bytes. "
-                "Set up.run_dir to a shorter one.",
-                param="up.run_dir",
-            )
         self._path.unlink(missing_ok=True)
         await self._web.setup()
         await web.UnixSite(self._web, str(self._path)).start()

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from shared.errors import SettingsError
 from shared.extras import extra_of
-from shared.http.lifecycle import bind
+from shared.http.binding import bind
 from shared.launcher.settings import Wiring
 from shared.launcher.tiers import Tier
 
+SOCKET_NAME = "up.sock"
+_SOCKET_PATH_BYTES = 107
 COMPILERS = ("c++", "g++", "clang++")
 
 
@@ -22,6 +24,7 @@ def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path) -> None:
         SettingsError: with what to do about it.
     """
     chosen = list(tiers)
+    control_socket(folder)
     for tier in chosen:
         check_installed(tier)
     if any(tier.needs_compiler for tier in chosen):
@@ -36,6 +39,22 @@ def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path) -> None:
             )
         taken[address.port] = tier.name
         bind(address.host, address.port, setting=f"{tier.name}.port").close()
+
+
+def control_socket(folder: Path) -> Path:
+    """Where the control socket of a run in `folder` is.
+
+    Raises:
+        SettingsError: the name is too long for the address of a socket.
+    """
+    path = folder / SOCKET_NAME
+    if len(bytes(path)) > _SOCKET_PATH_BYTES:
+        raise SettingsError(
+            f"The path of the control socket {path} is longer than {_SOCKET_PATH_BYTES} bytes. "
+            "Set up.run_dir to a shorter one.",
+            param="up.run_dir",
+        )
+    return path
 
 
 def is_prepared(tier: Tier, wiring: Wiring) -> bool:

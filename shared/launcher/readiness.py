@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import aiohttp
 import orjson
 
 from shared.clock import Clock
+
+if TYPE_CHECKING:
+    import aiohttp
 
 _PAUSE_S = 0.05
 _SLOW_PAUSE_S = 0.5
@@ -19,11 +22,20 @@ _ANSWER_BYTES = 1024 * 1024
 
 
 class Probe:
-    """Polls ready routes: often in the first seconds, then twice a second."""
+    """Polls ready routes: often in the first seconds, then twice a second.
 
-    def __init__(self, session: aiohttp.ClientSession, clock: Clock) -> None:
-        self._session = session
+    The HTTP library is loaded at the first look: the tiers are under way by then, and load theirs meanwhile.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._session: aiohttp.ClientSession | None = None
         self._clock = clock
+
+    async def close(self) -> None:
+        """Close what is open. Safe to call twice."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
     async def until_ready(self, url: str, is_ready: Callable[[bytes], bool]) -> None:
         """Return once `url` answers 200 with a body that `is_ready` accepts."""
@@ -51,9 +63,12 @@ class Probe:
 
     async def look(self, url: str) -> tuple[int, bytes]:
         """Status and body of one GET; status 0 where nobody answers."""
-        timeout = aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S)
+        import aiohttp  # noqa: PLC0415 - see the class
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S))
         try:
-            async with self._session.get(url, timeout=timeout, allow_redirects=False) as response:
+            async with self._session.get(url, allow_redirects=False) as response:
                 return response.status, await response.content.read(_ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0, b""

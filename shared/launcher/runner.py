@@ -75,6 +75,7 @@ class TierRunner:
         self.url = url
         self.state = TierState.WAITING
         self.restarts = 0
+        self.launched = asyncio.Event()
         self.was_ready = asyncio.Event()
         self._launch = launch
         self._probe = probe
@@ -218,6 +219,7 @@ class TierRunner:
             self._child = await Child.start(self._launch.command(command), env=self._env, log=self._log)
         except OSError as error:
             raise StartFailed(f"{self.tier.name}: cannot be started ({error.strerror}).") from None
+        self.launched.set()
         return self._child
 
     def _reason(self, otherwise: str) -> str:

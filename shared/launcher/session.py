@@ -10,12 +10,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
 from shared.clock import Clock
 from shared.launcher import preflight
 from shared.launcher.console import Ready, Reporter
-from shared.launcher.control import SOCKET_NAME, Control
 from shared.launcher.logfile import LogFile
 from shared.launcher.processes import ISTHMUS, sweep
 from shared.launcher.readiness import Probe
@@ -77,14 +74,13 @@ class Session:
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
         preflight.check([TIERS[name] for name in self.tiers], self._wiring, self._folder)
         self._make_run_folder()
-        async with aiohttp.ClientSession() as http:
-            probe = Probe(http, self._clock)
-            self._make_runners(probe)
-            async with Control(self._folder / SOCKET_NAME, self.runners, self._facts):
-                try:
-                    await self._serve(probe)
-                finally:
-                    await self._end()
+        probe = Probe(self._clock)
+        self._make_runners(probe)
+        try:
+            await self._serve(probe)
+        finally:
+            await self._end()
+            await probe.close()
         return INTERRUPTED if self._hurry.is_set() else DONE
 
     def _on_signals(self) -> None:
@@ -144,6 +140,7 @@ class Session:
         tasks = [
             asyncio.create_task(self._stop.wait()),
             asyncio.create_task(self._start(probe)),
+            asyncio.create_task(self._answer_control()),
             asyncio.create_task(self._follow()),
             asyncio.create_task(self._tell_progress()),
         ]
@@ -183,6 +180,14 @@ class Session:
         self._reporter.ready(
             Ready(tiers, self._endpoint, self._wiring.model, self._wiring.asks_for_key, after_s, self._run_folder)
         )
+
+    async def _answer_control(self) -> None:
+        """Serve the control socket, whose library is loaded while the tiers load theirs."""
+        await self.runners["router"].launched.wait()
+        from shared.launcher.control import Control  # noqa: PLC0415 - above all, the tiers start first
+
+        async with Control(preflight.control_socket(self._folder), self.runners, self._facts):
+            await self._stop.wait()
 
     async def _follow(self) -> None:
         files = {

@@ -55,7 +55,7 @@ async def agent(installed_model: Package, free_port: Callable[[], int], tmp_path
         "models_dir": str(installed_model.folder.parent.parent.parent),
         "run_dir": str(tmp_path / "run"),
         "context_tokens": 1024,
-        "threads": 1,
+        "engine": {"threads": 1},
         "drain_limit_s": 90,
         "keepalive_s": 0,
         "thermal": {"roots": []},

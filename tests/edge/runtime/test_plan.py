@@ -50,6 +50,12 @@ def test_deterministic_plans_keep_the_micro_batch_below_64(package: Package) -> 
     assert plan_engine(package, DEVICE, PlanRequest(deterministic=False)).options.ubatch_tokens == 128
 
 
+def test_a_batch_is_read_in_whole_micro_batches(package: Package) -> None:
+    """A rest of two tokens would take as long as two tokens of output."""
+    for wanted, planned in ((128, 126), (63, 63), (40, 40), (32, 32), (512, 504)):
+        assert plan_engine(package, DEVICE, PlanRequest(batch_tokens=wanted)).options.batch_tokens == planned
+
+
 def test_kv_03_an_unset_context_fits_the_memory_that_is_free(package: Package) -> None:
     device = replace(DEVICE, memory_available_bytes=(2 << 30) + package.manifest.model_file.size_bytes)
     plan = plan_engine(package, device, PlanRequest())

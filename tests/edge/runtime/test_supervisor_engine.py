@@ -23,10 +23,14 @@ from edge.devices.probe import probe
 from edge.memory.kv import KvType
 from edge.packages.library import Library
 from edge.packages.package import Package
+from edge.runtime.liveness import LivenessRules
 from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
 from edge.runtime.port import EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
+from shared.clock import SystemClock
 from shared.errors import NotReady
+
+from .conftest import QUICK
 
 pytestmark = pytest.mark.engine
 
@@ -356,3 +360,28 @@ async def test_a_quantised_cache_is_what_the_engine_runs_with(
     assert engine.status.pid is not None
     memory = psutil.Process(engine.status.pid).memory_full_info()
     assert memory.rss - memory.shared < planned_bytes
+
+
+async def test_a_process_that_stands_still_is_replaced(
+    plan: StaticPlan, tmp_path: Path, session: Session, until: Until
+) -> None:
+    """A stopped process neither ends nor closes its connections: only asking it shows that it hangs."""
+    rules = LivenessRules(interval_s=0.05, answer_limit_s=0.5, misses=2)
+    engine = SupervisedEngine(plan, clock=SystemClock(), run_dir=tmp_path / "run", policy=QUICK, liveness=rules)
+    await engine.start()
+    try:
+        pid = engine.status.pid
+        assert pid is not None
+        async with session(engine.connection()) as http, http.post("/v1/chat/completions", json=LONG) as stream:
+            await stream.content.readline()
+            os.kill(pid, signal.SIGSTOP)
+            with pytest.raises(aiohttp.ClientError):
+                while await stream.content.readline():
+                    pass
+        await until(lambda: engine.status.state is EngineState.READY and engine.status.pid != pid)
+        assert engine.status.reason == "The engine did not answer 2 times in a row."
+        assert not psutil.pid_exists(pid)
+        async with session(engine.connection()) as http:
+            assert "Paris" in await answer(http)
+    finally:
+        await engine.stop()

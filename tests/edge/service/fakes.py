@@ -211,6 +211,8 @@ class FakeEngine:
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self.taken: list[tuple[int, int, bool]] = []
         self.failures: deque[Exception] = deque()
+        self.signs_of_life = 0
+        self.doubts = 0
 
     @property
     def status(self) -> EngineStatus:
@@ -224,6 +226,12 @@ class FakeEngine:
     @contextlib.contextmanager
     def using(self) -> Iterator[EngineConnection]:
         yield self.connection()
+
+    def heard(self) -> None:
+        self.signs_of_life += 1
+
+    def doubt(self) -> None:
+        self.doubts += 1
 
     def subscribe(self, listener: Callable[[EngineStatus], None]) -> None:
         self._listeners.append(listener)

@@ -15,7 +15,7 @@ from edge.app import Agent
 from edge.runtime.port import Engine, EngineState
 from edge.settings import EdgeSettings
 from shared.clock import Clock, SystemClock
-from shared.http.lifecycle import bind
+from shared.http.binding import bind
 from shared.settings import load
 from tests.edge.service.fakes import MODEL
 

@@ -108,6 +108,7 @@ async def test_a_silent_engine_is_given_up(engine: FakeEngine) -> None:
         async with running.chat(stream=True) as response:
             received = await received_of(response)
         assert b'"code":"idle_timeout"' in received
+        assert engine.doubts == 1
         await until(lambda: idle(running))
 
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 
 from shared.http import errors
-from shared.http.lifecycle import bind
+from shared.http.binding import bind
 
 Serve = Callable[[Callable[[web.Request], Awaitable[web.StreamResponse]]], Awaitable[str]]
 

@@ -86,7 +86,7 @@ async def test_a_broken_stream_ends_with_one_error_event(serve: Serve, client: a
     async def fail(request: web.Request) -> web.StreamResponse:
         response = await open_stream(request, {"x-isthmus-tier": "edge"})
         await response.write(b"data: {}\n\n")
-        await break_stream(request, response, error_event(IsthmusError("broke")))
+        await break_stream(response, error_event(IsthmusError("broke")))
         return response
 
     async with client.get(await serve(fail)) as answer:
@@ -98,6 +98,26 @@ async def test_a_broken_stream_ends_with_one_error_event(serve: Serve, client: a
     assert body.startswith(b"data: {}\n\ndata: {")
     assert body.count(b'"error"') == 1
     assert b"[DONE]" not in body
+
+
+async def test_the_next_request_survives_a_stream_that_broke(serve: Serve) -> None:
+    """A connection that closes without having said so would take the client's next request with it."""
+    peers: list[object] = []
+
+    async def fail(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.append(request.transport.get_extra_info("peername"))
+        response = await open_stream(request, {})
+        await break_stream(response, error_event(IsthmusError("broke")))
+        return response
+
+    url = await serve(fail)
+    async with aiohttp.ClientSession() as pooling:
+        for _ in range(3):
+            async with pooling.post(url) as answer:
+                assert b'"error"' in await answer.read()
+    assert len(peers) == 3
+    assert len(set(peers)) == 1
 
 
 @pytest.mark.parametrize(("raised", "status"), [(web.HTTPNotFound, 404), (web.HTTPBadRequest, 400),

@@ -15,8 +15,9 @@ from aiohttp import web
 from shared import logs
 from shared.errors import SettingsError
 from shared.http import errors
+from shared.http.binding import bind
 from shared.http.events import break_stream, open_stream
-from shared.http.lifecycle import Lifecycle, bind, serve
+from shared.http.lifecycle import Lifecycle, serve
 from shared.openai.envelope import error_event
 from shared.openai.sse import DONE
 
@@ -51,7 +52,7 @@ class Server:
             if self.finish.is_set():
                 await response.write(DONE)
             else:
-                await break_stream(request, response, error_event(SettingsError("the time to drain is over")))
+                await break_stream(response, error_event(SettingsError("the time to drain is over")))
             return response
 
 

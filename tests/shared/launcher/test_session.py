@@ -13,7 +13,7 @@ import pytest
 
 from shared.errors import SettingsError, StartFailed
 from shared.launcher import preflight
-from shared.launcher.control import SOCKET_NAME
+from shared.launcher.preflight import SOCKET_NAME
 from shared.launcher.processes import child_environment, marked
 
 from .conftest import PLAYED, Run, Start
@@ -169,16 +169,18 @@ async def test_a_signal_during_the_start_ends_what_was_started(start: Start) -> 
     assert run.processes() == []
 
 
-async def test_leftovers_of_a_killed_run_are_ended_at_the_next_start(start: Start, tmp_path: Path) -> None:
-    run = start()
+async def test_leftovers_of_a_killed_run_are_ended_at_the_next_start(
+    start: Start, isolated_environment: Path, tmp_path: Path
+) -> None:
     stray = await asyncio.create_subprocess_exec(
         PLAYED[0], "-c", "import time; time.sleep(600)",
-        env=child_environment(run.folder, "an-earlier-run", "edge", {}), start_new_session=True,
+        env=child_environment(isolated_environment / "run", "an-earlier-run", "edge", {}), start_new_session=True,
     )  # fmt: skip
     foreign = await asyncio.create_subprocess_exec(
         PLAYED[0], "-c", "import time; time.sleep(600)",
         env=child_environment(tmp_path, "another-home", "edge", {}), start_new_session=True,
     )  # fmt: skip
+    run = start()
     try:
         await run.until_ready()
         assert await asyncio.wait_for(stray.wait(), 10) == -signal.SIGKILL

@@ -1,0 +1,145 @@
+"""Measures what the edge agent adds to its engine: the same requests to a bare engine and through the agent, in turns.
+
+    python -m loadtests.bench.edge_overhead [--rounds 30] [--tokens 48]
+
+Bare means: an engine process of the same plan, asked over its own socket. Both see the same prompts in the same order,
+each of them new. Medians over the rounds; the agent may add 3 ms to the first token and 3 % to each later one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import aiohttp
+import orjson
+import typer
+import uvloop
+
+from edge.app import plan_for
+from edge.runtime.supervisor import SupervisedEngine
+from edge.settings import EdgeSettings
+from loadtests.bench.process import started
+from shared import logs
+from shared.clock import SystemClock
+from shared.settings import load
+
+_PATH = "/v1/chat/completions"
+_READY_LIMIT_S = 120.0
+FIRST_TOKEN_LIMIT_MS = 3.0
+TOKEN_LIMIT_RATIO = 1.03
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer: milliseconds to the first content, and between its tokens."""
+
+    first_ms: float
+    token_ms: float
+
+
+def _body(model: str, number: int, tokens: int) -> dict[str, Any]:
+    text = f"Question {number}: how does a suspension bridge carry its load? Answer at length."
+    return {
+        "model": model,
+        "stream": True,
+        "temperature": 0,
+        "max_tokens": tokens,
+        "messages": [{"role": "user", "content": text}],
+    }
+
+
+async def _sample(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> Sample:
+    began_s = time.perf_counter()
+    async with session.post(url + _PATH, json=body) as response:
+        if response.status != 200:
+            raise RuntimeError(f"status {response.status}")
+        arrivals = [time.perf_counter() async for line in response.content if _has_content(line)]
+    if len(arrivals) < 8:
+        raise RuntimeError("the answer is too short to be measured")
+    return Sample((arrivals[0] - began_s) * 1000, (arrivals[-1] - arrivals[0]) * 1000 / (len(arrivals) - 1))
+
+
+def _has_content(line: bytes) -> bool:
+    if not line.startswith(b"data: {"):
+        return False
+    choices = orjson.loads(line[6:]).get("choices")
+    return bool(choices and choices[0]["delta"].get("content"))
+
+
+@asynccontextmanager
+async def _bare(settings: EdgeSettings, folder: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, str, str]]:
+    """Session, address and model of an engine without an agent."""
+    plan = await asyncio.to_thread(plan_for, settings)
+    engine = SupervisedEngine(plan, clock=SystemClock(), run_dir=folder)
+    try:
+        await engine.start()
+        connection = engine.connection()
+        # The engine ends idle connections as it likes; one for each request is what the agent opens too.
+        connector = aiohttp.UnixConnector(path=str(connection.socket_path), force_close=True)
+        async with aiohttp.ClientSession(connector=connector, headers=connection.headers) as session:
+            yield session, connection.base_url, plan.package.name
+    finally:
+        await engine.stop()
+
+
+async def _until_ready(session: aiohttp.ClientSession, agent: str) -> None:
+    async with asyncio.timeout(_READY_LIMIT_S):
+        while True:
+            async with session.get(f"{agent}/readyz") as response:
+                if response.status == 200:
+                    return
+            await asyncio.sleep(0.1)
+
+
+async def measure(agent: str, *, rounds: int, tokens: int) -> dict[str, list[Sample]]:
+    """Samples by `bare` and `agent`, one of each a round; the first round warms up and does not count."""
+    logs.configure(level="error")
+    samples: dict[str, list[Sample]] = {"bare": [], "agent": []}
+    settings = load(EdgeSettings, "edge", context_tokens=2048, thermal={"roots": []})
+    with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        async with aiohttp.ClientSession() as http, _bare(settings, Path(folder)) as (direct, address, model):
+            await _until_ready(http, agent)
+            for number in range(rounds + 1):
+                body = _body(model, number, tokens)
+                pair = [("bare", direct, address), ("agent", http, agent)]
+                for name, session, url in pair if number % 2 else reversed(pair):
+                    sample = await _sample(session, url, body)
+                    if number > 0:
+                        samples[name].append(sample)
+    return samples
+
+
+def main(rounds: int = 30, tokens: int = 48) -> None:
+    """Print medians, what the agent adds, and whether both are within their limits, as JSON."""
+    with started("loadtests.bench.agent") as agent:
+        samples = uvloop.run(measure(agent, rounds=rounds, tokens=tokens))
+    first = {name: median(s.first_ms for s in found) for name, found in samples.items()}
+    token = {name: median(s.token_ms for s in found) for name, found in samples.items()}
+    added_ms = median(a.first_ms - b.first_ms for a, b in zip(samples["agent"], samples["bare"], strict=True))
+    ratio = median(a.token_ms / b.token_ms for a, b in zip(samples["agent"], samples["bare"], strict=True))
+    result = {
+        "first_token_ms": {name: round(value, 2) for name, value in first.items()},
+        "token_ms": {name: round(value, 3) for name, value in token.items()},
+        "agent_to_bare": {
+            "first_token_added_ms": round(added_ms, 2),
+            "first_token_ratio": round(first["agent"] / first["bare"], 3),
+            "token_ratio": round(ratio, 3),
+        },
+        "within": {
+            "first_token": added_ms <= FIRST_TOKEN_LIMIT_MS,
+            "token": ratio <= TOKEN_LIMIT_RATIO,
+        },
+    }
+    print(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())
+
+
+if __name__ == "__main__":
+    typer.run(main)
