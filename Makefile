@@ -1,7 +1,7 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo install check test test-helm test-slow bench bench-edge clean
+.PHONY: help up demo install check test test-helm test-slow bench bench-edge bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -15,14 +15,15 @@ TEST_VENV := .venv-test
 BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
-BENCHES := decide scanner self
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
+BENCHES := decide scanner audit self
+ROUTER_BENCHES := decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 up: ## Install what is missing, start the tiers and follow them until Ctrl-C (TIERS=edge: without the cloud)
 	@$(INSTALL) $(LISTS)
@@ -66,6 +67,9 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
+bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -109,6 +109,21 @@ DASHBOARDS = (
                     "records lost": f"sum(increase(isthmus_router_audit_lost_total{ROUTER}[$__rate_interval]))",
                 },
             ),
+            Panel(
+                "Policy file",
+                "short",
+                {
+                    "policies in force": f"count(count by (digest) (isthmus_router_policy_info{ROUTER}))",
+                    "changes {{outcome}}": "sum by (outcome) "
+                    f"(increase(isthmus_router_policy_reloads_total{ROUTER}[$__rate_interval]))",
+                    "routers that refuse the file": f"sum(isthmus_router_policy_file_refused{ROUTER})",
+                },
+            ),
+            Panel(
+                "Findings replaced in answers",
+                "reqps",
+                {"{{kind}}": _rate("isthmus_router_answer_findings_total", "kind")},
+            ),
         ),
     ),
     Dashboard(

@@ -6,16 +6,18 @@ import hashlib
 import ipaddress
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.audit.files import load_key
 from router.audit.log import AuditLog
-from router.audit.storage import AuditStorage, load_key
+from router.audit.storage import AuditStorage, Sync
 from router.dispatch.budget import RetryRules
 from router.dispatch.clients import CloudClient, EdgeClient, new_session
 from router.dispatch.dispatcher import Dispatcher
@@ -28,21 +30,25 @@ from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
+from router.http.denials import denials
 from router.http.explain import Explain
+from router.http.feedback import Feedback
 from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
-from router.policy.model import Policy, Slo
-from router.policy.rules import build_policy
-from router.privacy.classify import Classifier, TextScanner
-from router.privacy.scanner import Scanner
+from router.inforce import follow_policy
+from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
+from router.privacy.returning import Answers
+from router.privacy.sessions import Sessions
+from router.rulebook.follow import PolicyFollower
+from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
-    PolicySettings,
     RouterSettings,
     ScanSettings,
+    SessionSettings,
     StateSettings,
     StaticModelSettings,
 )
@@ -63,12 +69,24 @@ STATE_TTL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A built router. `directory` and `registry` are there for tests and tools."""
+    """A built router. `directory` and `registry` are there for tests and tools, `policies` for signals."""
 
     application: web.Application
     lifecycle: Lifecycle
     directory: FleetDirectory
     registry: CollectorRegistry
+    policies: PolicyFollower
+
+
+class _Fleet(NamedTuple):
+    """Everything by which the fleet is known and reached."""
+
+    store: StateStore
+    session: aiohttp.ClientSession
+    watch: FleetWatch
+    poller: CapacityPoller
+    health: Health
+    directory: FleetDirectory
 
 
 def check_binding(settings: RouterSettings) -> None:
@@ -95,26 +113,27 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     registry = new_registry()
     metrics = RouterMetrics(registry)
     lifecycle = Lifecycle()
-    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys])
+    scanner = scanner or build_scanner(settings.scan)
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
-    health = Health(Ledgers(BreakerRules()), _targets(settings))
-    store = open_store(settings.state, clock)
-    session = new_session(connect_s=settings.timeouts.connect_s)
-    watch, poller = _watchers(settings, store, session, clock)
-    directory = FleetDirectory(watch, poller, health, clock)
-    classifier = _classifier(settings.scan, clock, metrics, scanner or Scanner())
-    judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
+    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
+    policies = follow_policy(settings, clock, audit, metrics)
+    fleet = _fleet(settings, clock)
+    classifier = _classifier(settings.scan, clock, metrics, scanner)
+    sessions = _sessions(settings.sessions, audit_key, clock)
+    judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         judge=judge,
-        dispatcher=_dispatcher(settings, session, health, clock),
-        directory=directory,
-        health=health,
+        dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
+        directory=fleet.directory,
+        health=fleet.health,
         audit=audit,
         metrics=metrics,
         clock=clock,
+        sessions=sessions,
+        answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
         in_flight_limit=settings.limits.in_flight,
@@ -123,28 +142,53 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     inference = Inference(parts)
     handlers = Handlers(
         inference=inference,
-        models=Models(doorkeeper, directory, settings.aliases),
-        fleet=Fleet(doorkeeper, watch, directory),
-        explain=Explain(doorkeeper, judge, body_limit_bytes=settings.limits.body_bytes),
+        models=Models(doorkeeper, fleet.directory, settings.aliases),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory),
+        explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
+        feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
     )
-    watching = (lambda: watch.run(settings.state.refresh_ms / 1000), lambda: poller.run(settings.capacity_interval_s))
-    loops = (audit.run, inference.expire, *watching)
-    after = (audit.flush, store.close, session.close, _closing(classifier.close, storage.close))
-    application = build(handlers, before=(watch.refresh, poller.poll), loops=loops, after=after)
-    return Router(application, lifecycle, directory, registry)
+    loops = (inference.expire, *_loops(settings, audit, fleet, policies))
+    after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
+    application = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
+    return Router(application, lifecycle, fleet.directory, registry, policies)
 
 
-def _watchers(
-    settings: RouterSettings, store: StateStore, session: aiohttp.ClientSession, clock: Clock
-) -> tuple[FleetWatch, CapacityPoller]:
+def _loops(
+    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower
+) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+    """What goes on beside the requests."""
+    loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        audit.run,
+        lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
+        lambda: fleet.poller.run(settings.capacity_interval_s),
+        lambda: policies.run(settings.policy.reload_s),
+    ]
+    return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
+
+
+def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetrics) -> Answers:
+    return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
+
+
+def _fleet(settings: RouterSettings, clock: Clock) -> _Fleet:
+    health = Health(Ledgers(BreakerRules()), _targets(settings))
+    store = open_store(settings.state, clock)
+    session = new_session(connect_s=settings.timeouts.connect_s)
     watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    return watch, CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
+    return _Fleet(store, session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
 
 
 def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
-    storage = AuditStorage(settings.dir or home() / "audit", key, file_bytes=settings.file_bytes)
+    storage = AuditStorage(
+        audit_folder(settings),
+        key,
+        file_bytes=settings.file_bytes,
+        total_bytes=settings.total_bytes,
+        sync=settings.sync,
+    )
     log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
     return storage, log
 
@@ -155,8 +199,14 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
         clock,
         timeout_s=settings.timeout_s,
         workers=settings.workers,
+        inline_bytes=0 if settings.plugins else INLINE_BYTES,
         on_incomplete=lambda cause: metrics.scanner_errors.labels(cause).inc(),
     )
+
+
+def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock) -> Sessions:
+    key = hashlib.sha256(b"sessions" + audit_key).digest()
+    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit)
 
 
 def open_store(settings: StateSettings, clock: Clock) -> StateStore:
@@ -193,16 +243,9 @@ def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health
     )
 
 
-def _policy(settings: PolicySettings) -> Policy:
-    return build_policy(
-        mode=settings.mode,
-        actions=settings.actions,
-        slo=Slo(settings.slo.ttft_ms, settings.slo.tpot_ms),
-        stale_after_ms=settings.stale_after_ms,
-        default_output_tokens=settings.default_output_tokens,
-        hysteresis_ratio=settings.hysteresis_ratio,
-        dwell_ms=settings.dwell_ms,
-    )
+def audit_folder(settings: AuditSettings) -> Path:
+    """Where the log is kept."""
+    return settings.dir or home() / "audit"
 
 
 def _targets(settings: RouterSettings) -> Targets:

@@ -1,22 +1,33 @@
-"""`isthmus router …`: serve, explain what would happen to a text, show the fleet, read and check the audit log."""
+"""`isthmus router …`: serve, explain what would happen to a text, show the fleet, replay and correct a decision."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from router.audit_commands import audit_app
+from router.options import AsJson, Config
+from router.policy_commands import policy_app
 from router.settings import RouterSettings
 from shared import logs
-from shared.settings import home, load
+from shared.settings import load
 
-app = typer.Typer(name="router", help="Policy router: serve, explain, fleet, audit.", no_args_is_help=True)
-audit_app = typer.Typer(help="The record of every request.", no_args_is_help=True)
+
+class SaidClass(StrEnum):
+    """Classes that a user may name."""
+
+    PUBLIC = "public"
+    PERSONAL = "personal"
+    SECRET = "secret"  # noqa: S105 - a class name, not a credential
+
+
+app = typer.Typer(name="router", help="Policy router: serve, explain, fleet, policy, audit.", no_args_is_help=True)
 app.add_typer(audit_app, name="audit")
+app.add_typer(policy_app, name="policy")
 
-Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: $ISTHMUS_CONFIG).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[str | None, typer.Option("--url", help="Base URL of the router; default: from the settings.")]
 Key = Annotated[
     str | None, typer.Option("--key", envvar="ISTHMUS_API_KEY", help="API key, where the router wants one.")
@@ -63,34 +74,34 @@ def fleet(url: Url = None, key: Key = None, config: Config = None, as_json: AsJs
     console.show_fleet(client.fleet(), as_json=as_json)
 
 
-@audit_app.command("tail")
-def audit_tail(
-    count: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many records.")] = 20,
+@app.command()
+def replay(
+    decision_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a decision or of a request.")],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> int:
+    """Decide a recorded request again, from the audit log alone, and say whether the answer is the same."""
+    from router import audit_console  # noqa: PLC0415 - keeps `--help` fast
+    from router.audit_commands import audit_dir, audit_key  # noqa: PLC0415
+
+    return audit_console.show_replay(audit_dir(config), audit_key(config), decision_id, as_json=as_json)
+
+
+@app.command()
+def feedback(
+    decision_id: Annotated[str, typer.Argument(metavar="ID", help="Id of a decision or of a request.")],
+    said: Annotated[SaidClass, typer.Option("--class", help="The class that would have been right.")],
+    url: Url = None,
+    key: Key = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the last records, oldest first."""
+    """Tell the running router that a request's class was wrong. It is kept, and changes nothing by itself; see
+    `isthmus router policy propose`."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
-    from router.audit.storage import tail  # noqa: PLC0415
 
-    console.show_records(tail(_audit_dir(config), count), as_json=as_json)
-
-
-@audit_app.command("verify")
-def audit_verify(config: Config = None, as_json: AsJson = False) -> int:
-    """Check that no record was changed, dropped, inserted or cut off."""
-    from router import console  # noqa: PLC0415 - keeps `--help` fast
-    from router.audit.storage import load_key, verify  # noqa: PLC0415
-
-    settings = load(RouterSettings, "router", config)
-    key = load_key(settings.audit.key_file or home() / "audit.key", create=False)
-    result = verify(_audit_dir(config), key)
-    console.show_verification(result, as_json=as_json)
-    return 0 if result.fault is None else 1
-
-
-def _audit_dir(config: Path | None) -> Path:
-    return load(RouterSettings, "router", config).audit.dir or home() / "audit"
+    client = console.RouterClient(url or _base_url(config), key)
+    console.show_feedback(client.feedback(decision_id, said), as_json=as_json)
 
 
 def _base_url(config: Path | None) -> str:

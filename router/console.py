@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from router.audit.storage import Verification
 from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
 
 _LIMIT_S = 10
@@ -36,6 +35,10 @@ class RouterClient:
         """The live snapshot."""
         return self._ask("/fleet/v1/backends", None, {})
 
+    def feedback(self, decision_id: str, said: str) -> dict[str, Any]:
+        """Keep that the class of a request should have been `said`."""
+        return self._ask("/router/v1/feedback", orjson.dumps({"decision_id": decision_id, "class": said}), {})
+
     def _ask(self, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
         asked = urllib.request.Request(  # noqa: S310 - the scheme was checked
             self._base_url + path,
@@ -56,18 +59,21 @@ class RouterClient:
 def show_explanation(answer: dict[str, Any], *, as_json: bool) -> None:
     """Class, findings, candidates and every rejection."""
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
     console = Console()
     found, decision = answer["classification"], answer["decision"]
     kinds = ", ".join(sorted({each["kind"] for each in found["entities"]})) or "nothing"
-    console.print(f"[bold]class[/] {decision['class']}  [bold]found[/] {kinds}  [bold]reason[/] {decision['reason']}")
+    rule = f"  [bold]rule[/] {decision['rule']}" if decision["rule"] else ""
+    console.print(
+        f"[bold]class[/] {decision['class']}  [bold]found[/] {kinds}  [bold]reason[/] {decision['reason']}{rule}"
+    )
     for line in answer["words"]:
         console.print(f"  {line}", markup=False, highlight=False)
-    table = _table("backend", "zone", "verdict", "first token", "per token")
+    table = table_of("backend", "zone", "verdict", "first token", "per token")
     for n, each in enumerate(decision["candidates"], start=1):
         verdict = "chosen" if n == 1 else f"candidate {n}"
-        ttft, tpot = _ms(each["predicted_ttft_ms"]), _ms(each["predicted_tpot_ms"])
+        ttft, tpot = ms(each["predicted_ttft_ms"]), ms(each["predicted_tpot_ms"])
         table.add_row(each["backend"], each["zone"], verdict, ttft, tpot)
     for each in decision["rejected"]:
         table.add_row(each["backend"], each["zone"], f"no: {each['reason']}", "", "")
@@ -80,16 +86,16 @@ def show_explanation(answer: dict[str, Any], *, as_json: bool) -> None:
 def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
     """One row a backend."""
     if as_json:
-        _print_json(answer)
+        print_json(answer)
         return
-    table = _table("backend", "zone", "state", "heat", "busy", "ttft", "models")
+    table = table_of("backend", "zone", "state", "heat", "busy", "ttft", "models")
     for each in answer["backends"]:
         state = each["state"] if each["breaker"] == "closed" else f"{each['state']}, breaker {each['breaker']}"
-        busy = f"{_or_dash(each['slots_busy'])}/{_or_dash(each['slots_total'])}"
+        busy = f"{or_dash(each['slots_busy'])}/{or_dash(each['slots_total'])}"
         if each["queued"]:
             busy += f" +{each['queued']}"
         models = ", ".join(model["model_id"] for model in each["models"])
-        table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, _ms(each["ttft_ms"]), models)
+        table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, ms(each["ttft_ms"]), models)
     console = Console()
     console.print(table if answer["backends"] else "No backend is known.")
     for each in answer.get("tokenizer_mismatches", ()):
@@ -97,39 +103,17 @@ def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
         console.print(f"{each['model_id']}: these do not tokenize alike: {groups}", markup=False, style="yellow")
 
 
-def show_records(records: list[dict[str, Any]], *, as_json: bool) -> None:
-    """One row a request."""
+def show_feedback(kept: dict[str, Any], *, as_json: bool) -> None:
+    """What was kept."""
     if as_json:
-        for record in records:
-            _print_json(record)
-        return
-    table = _table("seq", "class", "tier", "outcome", "status", "ttft", "total", "reason")
-    for each in records:
-        attempts = each["attempts"]
-        table.add_row(
-            str(each["seq"]),
-            _or_dash(each["class"]),
-            attempts[-1]["tier"] if attempts else "-",
-            each["outcome"],
-            _or_dash(each["status"]),
-            _ms(each["ttft_ms"]),
-            _ms(each["total_ms"]),
-            _or_dash((each["decision"] or {}).get("reason")),
-        )
-    Console().print(table if records else "The log is empty.")
-
-
-def show_verification(result: Verification, *, as_json: bool) -> None:
-    """The verdict over the log."""
-    if as_json:
-        _print_json({"records": result.records, "files": result.files, "fault": result.fault})
-    elif result.fault is None:
-        Console().print(f"{result.records} records in {result.files} files: unbroken.")
+        print_json(kept)
     else:
-        Console().print(f"Broken after record {result.records}: {result.fault}.", markup=False)
+        Console().print(
+            f"Kept: {kept['about']} was found to be {kept['class_found']}, and should have been {kept['class_said']}."
+        )
 
 
-def _table(*columns: str) -> Table:
+def table_of(*columns: str) -> Table:
     """A table that stays readable in 80 columns: names are never cut, the last column folds."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns[:-1]:
@@ -152,13 +136,13 @@ def _message_of(error: urllib.error.HTTPError) -> str:
         return f"The router answered {error.code}."
 
 
-def _print_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
     print(orjson.dumps(value).decode())  # noqa: T201 - this is the output
 
 
-def _ms(value: float | None) -> str:
+def ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} ms"
 
 
-def _or_dash(value: object) -> str:
+def or_dash(value: object) -> str:
     return "-" if value is None else str(value)

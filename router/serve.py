@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
 
 import uvloop
@@ -16,6 +18,7 @@ from shared.http.lifecycle import serve
 def run(settings: RouterSettings) -> int:
     """Serve until a signal; the exit code. Raises SettingsError for what cannot start."""
     check_binding(settings)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # asks for a reload once there is something to reload
     listener = bind(settings.host, settings.port, setting="router.port")
     try:
         code: int = uvloop.run(_serve(settings, listener))
@@ -26,6 +29,7 @@ def run(settings: RouterSettings) -> int:
 
 async def _serve(settings: RouterSettings, listener: socket.socket) -> int:
     router = await build_router(settings, SystemClock())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.policies.reload_soon)
     return await serve(
         router.application,
         listener,

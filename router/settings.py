@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from router.policy.model import Mode
+from router.audit.storage import Sync
+from router.privacy.returning import AnswerScanning
+from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import Scope
-from shared.privacy import Action, PrivacyClass
+from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=512)]
@@ -75,36 +77,49 @@ class EdgeBackendSettings(_Section):
     api_key_file: Path | None = Field(default=None, description="File with the key that this agent wants.")
 
 
-def _default_actions() -> dict[PrivacyClass, Action]:
-    return {
-        PrivacyClass.PUBLIC: Action.ANY,
-        PrivacyClass.PERSONAL: Action.EDGE_ONLY,
-        PrivacyClass.SECRET: Action.EDGE_ONLY,
-        PrivacyClass.UNKNOWN: Action.EDGE_ONLY,
-    }
+class PolicySettings(PolicyDefaults):
+    """The rules of every decision: these defaults, and a file whose own defaults and rules come over them."""
 
-
-class SloSettings(_Section):
-    """What counts as fast enough."""
-
-    ttft_ms: float = Field(2_000, gt=0, description="Time to first token.")
-    tpot_ms: float = Field(150, gt=0, description="Time per output token after the first.")
-
-
-class PolicySettings(_Section):
-    """The rules of every decision."""
-
-    mode: Mode = Field(Mode.PREFER_EDGE, description="Which tier is preferred once privacy has had its say.")
-    actions: dict[PrivacyClass, Action] = Field(
-        default_factory=_default_actions, description="What happens with each privacy class."
+    file: Path | None = Field(
+        default=None, description="Policy file with rules; its defaults win over those here. Unset: no rules."
     )
-    slo: SloSettings = Field(default_factory=SloSettings, description="What counts as fast enough.")
-    stale_after_ms: int = Field(
-        3_000, ge=100, description="Silence after which an edge agent is not used: three heartbeats."
+    reload_s: float = Field(
+        1.0, gt=0, description="How often the file is looked at; SIGHUP asks at once. An invalid change is refused."
     )
-    default_output_tokens: int = Field(256, ge=1, description="Answer length assumed when the caller sets none.")
-    hysteresis_ratio: float = Field(0.2, ge=0, lt=1, description="Margin by which a tier must be better to switch.")
-    dwell_ms: int = Field(5_000, ge=0, description="How long a tier stays in use before a return is considered.")
+
+
+Kind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+FoundClass = Literal[PrivacyClass.PERSONAL, PrivacyClass.SECRET]
+
+
+class PatternSettings(_Section):
+    """A regular expression of your own, matched in time linear in the text: without look-around and back-references."""
+
+    kind: Kind = Field(description="Kind of what it finds, such as badge_number.")
+    pattern: str = Field(min_length=1, max_length=2_000, description="What is looked for in the folded text.")
+    ignore_case: bool = Field(default=False, description="Whether capital and small letters are the same.")
+    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
+
+
+class WordListSettings(_Section):
+    """Words of your own, such as names of projects or customers, found in any case."""
+
+    kind: Kind = Field(description="Kind of what it finds, such as project_name.")
+    words: tuple[str, ...] = Field(default=(), max_length=10_000, description="The words.")
+    file: Path | None = Field(default=None, description="A file with more words, one a line.")
+    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
+
+
+class PluginSettings(_Section):
+    """A recogniser that another distribution offers. It gets neither the network nor another process."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name of the entry point, such as presidio or spacy.")
+    options: dict[str, Any] = Field(default_factory=dict, description="What the recogniser itself is told.")
+    classes: dict[Kind, FoundClass] = Field(default_factory=dict, description="Class by kind of finding.")
+    others: FoundClass | None = Field(
+        PrivacyClass.PERSONAL, description="Class of kinds that are not listed; null leaves them out."
+    )
+    least_score: float = Field(0.5, ge=0, le=1, description="Findings that are less sure do not count.")
 
 
 class ScanSettings(_Section):
@@ -112,6 +127,22 @@ class ScanSettings(_Section):
 
     timeout_s: float = Field(1.0, gt=0, description="Longest scan of one body.")
     workers: int = Field(2, ge=1, le=64, description="Scans that run beside the event loop at the same time.")
+    answers: AnswerScanning = Field(
+        AnswerScanning.OFF,
+        description="Whose answers are scanned too, with findings replaced: off, cloud or all. Text is then held back "
+        "by about a line.",
+    )
+    patterns: tuple[PatternSettings, ...] = Field(default=(), description="Regular expressions of your own.")
+    word_lists: tuple[WordListSettings, ...] = Field(default=(), description="Words of your own.")
+    plugins: tuple[PluginSettings, ...] = Field(default=(), description="Recognisers of other distributions.")
+
+
+class SessionSettings(_Section):
+    """What is remembered between the turns of an `x-session-id`: the strictest class, and placeholders of masked
+    values. It is held in memory alone."""
+
+    ttl_s: float = Field(3_600, gt=0, description="Silence after which a session is forgotten.")
+    limit: int = Field(100_000, ge=1, description="Sessions remembered; the longest silent one makes room.")
 
 
 class TimeoutSettings(_Section):
@@ -155,6 +186,22 @@ class AuditSettings(_Section):
     )
     queue_records: int = Field(10_000, ge=1, description="Records held while the storage does not take them.")
     file_bytes: int = Field(64 * 1024 * 1024, ge=1024, description="Size at which a new file is begun.")
+    total_bytes: int | None = Field(
+        default=1024 * 1024 * 1024,
+        ge=1024,
+        description="Size of all files together at which the oldest go; null: none ever does.",
+    )
+    sync: Sync = Field(
+        Sync.ALWAYS,
+        description="When records are forced to the disk: always (before they count as kept), second (once a second) "
+        "or never (when the system does).",
+    )
+
+    @model_validator(mode="after")
+    def _two_files_fit(self) -> AuditSettings:
+        if self.total_bytes is not None and self.total_bytes < 2 * self.file_bytes:
+            raise ValueError("total_bytes must hold two files of file_bytes at least")
+        return self
 
 
 class RouterSettings(SectionSettings, section="router"):
@@ -167,6 +214,9 @@ class RouterSettings(SectionSettings, section="router"):
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on what clients send.")
     policy: PolicySettings = Field(default_factory=PolicySettings, description="The rules of every decision.")
     scan: ScanSettings = Field(default_factory=ScanSettings, description="Bounds on the privacy scan.")
+    sessions: SessionSettings = Field(
+        default_factory=SessionSettings, description="What is remembered between the turns of a conversation."
+    )
     aliases: dict[ModelId, ModelId] = Field(
         default_factory=dict, description="Names that clients may use for a model: alias to model id."
     )

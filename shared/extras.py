@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 DISTRIBUTION = "isthmus"
 COMMAND_GROUP = "isthmus.commands"
 """Entry points by which tiers and others contribute sub-commands."""
-ENGINES = {"edge": "xllamacpp", "router": "hyperscan", "cloud": "ray", "loadtest": "locust"}
+ENGINES = {"edge": "xllamacpp", "router": "google-re2", "cloud": "ray", "loadtest": "locust"}
 """The requirement of each extra that tells whether the extra was meant to be here: what the tier is built on. Its
 other requirements are often present for another reason."""
 TIER_EXTRAS = tuple(ENGINES)

@@ -20,6 +20,8 @@ BackendId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-
 class Zone(StrEnum):
     """How far from the user's data a backend stands, near to far."""
 
+    __hash__ = str.__hash__  # an enum's own is a call; these are looked up for every backend of every decision
+
     DEVICE = "device"
     SITE = "site"
     CLOUD = "cloud"
@@ -32,6 +34,8 @@ class Zone(StrEnum):
 
 class ThermalLevel(StrEnum):
     """Rung of the thermal ladder; `unknown` is handled as `warm`, never as cool."""
+
+    __hash__ = str.__hash__  # an enum's own is a call; these are looked up for every backend of every decision
 
     NOMINAL = "nominal"
     WARM = "warm"

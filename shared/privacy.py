@@ -8,6 +8,8 @@ from enum import StrEnum
 class PrivacyClass(StrEnum):
     """What the scanner concluded about a request."""
 
+    __hash__ = str.__hash__  # an enum's own is a call, and slow
+
     PUBLIC = "public"
     PERSONAL = "personal"
     SECRET = "secret"  # noqa: S105 - a class name, not a credential
@@ -17,6 +19,8 @@ class PrivacyClass(StrEnum):
 
 class Action(StrEnum):
     """What policy does with a class."""
+
+    __hash__ = str.__hash__  # an enum's own is a call, and slow
 
     ANY = "any"
     MASK = "mask"

@@ -95,6 +95,7 @@ class RouterMetrics(HttpMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__(registry, "router")
         self._declare_decisions(registry)
+        self._declare_policy(registry)
         self._declare_fleet(registry)
 
     def _declare_decisions(self, registry: CollectorRegistry) -> None:
@@ -125,6 +126,9 @@ class RouterMetrics(HttpMetrics):
         self.scanner_errors = Counter(
             "isthmus_router_scanner_errors_total", "Scans that did not finish.", ("cause",), registry=registry
         )
+        self.answer_findings = Counter(
+            "isthmus_router_answer_findings_total", "Findings replaced in answers.", ("kind",), registry=registry
+        )
         self.ttft = Histogram(
             "isthmus_router_ttft_seconds",
             "Time to first content.",
@@ -139,6 +143,34 @@ class RouterMetrics(HttpMetrics):
             buckets=_SECONDS,
             registry=registry,
         )
+
+    def _declare_policy(self, registry: CollectorRegistry) -> None:
+        self.policy = Gauge(
+            "isthmus_router_policy_info",
+            "1 for the policy in force, by the digest that audit records carry; earlier ones are not listed.",
+            ("digest",),
+            registry=registry,
+        )
+        self.policy_reloads = Counter(
+            "isthmus_router_policy_reloads_total",
+            "Changes of the policy file, by outcome.",
+            ("outcome",),
+            registry=registry,
+        )
+        self.policy_file_refused = Gauge(
+            "isthmus_router_policy_file_refused",
+            "1 while the policy file as it is was refused, and an earlier policy is in force.",
+            registry=registry,
+        )
+
+    def policy_in_force(self, digest: str, outcome: str | None = None) -> None:
+        """Show the policy in force; `outcome` of a reload is `applied`, `unchanged` or `refused`."""
+        self.policy.clear()
+        self.policy.labels(digest).set(1)
+        if outcome is not None:
+            self.policy_reloads.labels(outcome).inc()
+        if outcome != "unchanged":
+            self.policy_file_refused.set(outcome == "refused")
 
     def _declare_fleet(self, registry: CollectorRegistry) -> None:
         self.backends = Gauge(

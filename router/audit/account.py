@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from router.audit.evidence import Evidence, write_evidence
 from router.policy.model import Decision
 from router.privacy.model import Classification
 from shared.privacy import PrivacyClass
+
+LISTED = 64
+"""Candidates and rejections that a record names one by one."""
 
 
 @dataclass(slots=True)
@@ -26,7 +30,8 @@ class Attempt:
 
 @dataclass(slots=True)
 class Account:
-    """One request. `asked_class` is the caller's header; `loosened` says that a key with the scope widened the class.
+    """One request. `asked_class` is the caller's header, `pinned_class` the strictest that its session had before;
+    `loosened` says that a key with the scope widened the class.
     Times are milliseconds: `began_ms` on the router's monotonic clock, the others durations."""
 
     decision_id: str
@@ -43,8 +48,10 @@ class Account:
     classification: Classification | None = None
     privacy_class: PrivacyClass | None = None
     asked_class: PrivacyClass | None = None
+    pinned_class: PrivacyClass = PrivacyClass.PUBLIC
     loosened: bool = False
     decision: Decision | None = None
+    evidence: Evidence | None = None
     classify_ms: float | None = None
     ttft_ms: float | None = None
     status: int | None = None
@@ -55,6 +62,7 @@ class Account:
     def record(self, now_ms: int) -> dict[str, Any]:
         """The record as JSON values."""
         return {
+            "kind": "request",
             "at": round(self.began_unix_s, 3),
             "decision_id": self.decision_id,
             "request_id": self.request_id,
@@ -82,6 +90,7 @@ class Account:
             "class": self.privacy_class,
             "class_found": found.privacy_class if found else None,
             "class_asked": self.asked_class,
+            "class_pinned": self.pinned_class,
             "class_loosened": self.loosened,
             "scan_complete": found.complete if found else None,
             "scan_cause": found.cause if found else None,
@@ -93,19 +102,24 @@ class Account:
         }
 
     def _decision(self) -> dict[str, Any]:
-        decision = self.decision
-        if decision is None:
+        decision, evidence = self.decision, self.evidence
+        if decision is None or evidence is None:
             return {"decision": None}
-        return {"decision": decision_facts(decision)}
+        rested_on = write_evidence(evidence, decision, model_known=self.model is not None)
+        return {"decision": decision_facts(decision), **rested_on}
 
 
 def decision_facts(decision: Decision) -> dict[str, Any]:
-    """A decision as JSON values, for the log and for `explain`."""
+    """A decision as JSON values, for the log and for `explain`. Of a large fleet the first of each list are named, and
+    `rejected_counts` has them all."""
     return {
         "class": decision.privacy_class,
         "action": decision.action,
+        "scan_answers": decision.scan_answers,
+        "mask_kinds": None if decision.mask_kinds is None else sorted(decision.mask_kinds),
         "mode": decision.mode,
         "route": decision.route,
+        "rule": decision.rule,
         "reason": decision.reason,
         "allowed_zones": sorted(decision.allowed_zones),
         "candidates": [
@@ -116,10 +130,13 @@ def decision_facts(decision: Decision) -> dict[str, Any]:
                 "predicted_ttft_ms": c.predicted_ttft_ms,
                 "predicted_tpot_ms": c.predicted_tpot_ms,
                 "output_cap_tokens": c.output_cap_tokens,
+                "cost_money": c.cost_money,
+                "energy_joules": c.energy_joules,
             }
-            for c in decision.candidates
+            for c in decision.candidates[:LISTED]
         ],
-        "rejected": [{"backend": r.backend_id, "zone": r.zone, "reason": r.reason} for r in decision.rejected],
+        "rejected": [{"backend": r.backend_id, "zone": r.zone, "reason": r.reason} for r in decision.rejected[:LISTED]],
+        "rejected_counts": {str(reason): n for reason, n in sorted(decision.rejected_counts.items())},
         "needed_tokens": decision.needed_tokens,
         "largest_context_tokens": decision.largest_context_tokens,
         "output_cap_tokens": decision.output_cap_tokens,

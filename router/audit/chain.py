@@ -1,15 +1,15 @@
 """Chains audit lines: each carries the code of the one before it and a keyed code over itself.
 
 A line is the record as JSON with `seq` and `prev` in front and `mac` at the end: HMAC-SHA256 over the bytes before
-`mac`. Without the key nobody can change, drop, insert or reorder a line unseen; a shortened log shows against the
-`head` file, which holds the last code.
+`mac`. Without the key nobody can change, drop, insert or reorder a line unseen. Two sealed files vouch for its ends:
+`head` holds the last code, so that a shortened log shows, and `start` the place at which it begins once old files went.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,14 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The first line that breaks the chain, and how."""
+    """The first line that breaks the chain, and how. `expected_seq` is the record that should stand there, `seq` and
+    `decision_id` what the line says of itself, as far as it says anything."""
 
     line: int
     reason: str
+    expected_seq: int
+    seq: int | None = None
+    decision_id: str | None = None
 
 
 def append(record: Mapping[str, Any], after: Link, key: bytes) -> tuple[bytes, Link]:
@@ -53,28 +57,71 @@ def end_of(line: bytes) -> Link | None:
         return None
 
 
-def follow(lines: Iterable[bytes], start: Link, key: bytes) -> tuple[Link, Fault | None]:
-    """Walk `lines` from `start`: the last good link, and the first fault if there is one."""
+def seal(name: str, link: Link, key: bytes, **more: int) -> bytes:
+    """A small file that vouches for a place in the chain: the end of it, or where it begins after old files went."""
+    values = {"of": name, "seq": link.seq, "mac": link.mac, **more}
+    return orjson.dumps({**values, "seal": _seal_of(values, key)})
+
+
+def unseal(name: str, data: bytes, key: bytes) -> dict[str, Any] | None:
+    """The values of such a file; None where it was not written with this key, or for another purpose."""
+    try:
+        values = dict(orjson.loads(data))
+        given = str(values.pop("seal"))
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        return None
+    if values.get("of") != name or not hmac.compare_digest(given, _seal_of(values, key)):
+        return None
+    return values
+
+
+def _seal_of(values: Mapping[str, Any], key: bytes) -> str:
+    return hmac.new(key, b"seal" + orjson.dumps(values, option=orjson.OPT_SORT_KEYS), hashlib.sha256).hexdigest()
+
+
+def follow(
+    lines: Iterable[bytes], start: Link, key: bytes, see: Callable[[Mapping[str, Any]], None]
+) -> tuple[Link, Fault | None]:
+    """Walk `lines` from `start`: the last good link, and the first fault if any. `see` gets each good record."""
     link = start
     for number, line in enumerate(lines, start=1):
-        reason = _fault_of(line, link, key)
+        expected = link.seq + 1
+        if not line.endswith(b"\n"):
+            return link, Fault(number, "the line is torn", expected)
+        body = line[:-1]
+        record = _record_of(body)
+        if record is None:
+            return link, Fault(number, "not a record", expected)
+        mac = hmac.new(key, body[:-_TAIL_BYTES], hashlib.sha256).hexdigest()
+        reason = None
+        if not hmac.compare_digest(mac, record["mac"]):
+            reason = "the record was changed"
+        elif record["prev"] != link.mac or record["seq"] != expected:
+            reason = "a record before this one is missing or out of order"
         if reason is not None:
-            return link, Fault(number, reason)
-        found = end_of(line)
-        link = found or link
+            return link, Fault(number, reason, expected, record["seq"], _text(record.get("decision_id")))
+        link = Link(record["seq"], mac)
+        see(record)
     return link, None
 
 
-def _fault_of(line: bytes, before: Link, key: bytes) -> str | None:
-    if not line.endswith(b"\n"):
-        return "the line is torn"
+def is_whole(line: bytes, key: bytes) -> bool:
+    """Whether one line, newline or not, is as it was written."""
     body = line.rstrip(b"\n")
-    found = end_of(body)
-    if found is None:
-        return "not a record"
+    record = _record_of(body)
     mac = hmac.new(key, body[:-_TAIL_BYTES], hashlib.sha256).hexdigest()
-    if not hmac.compare_digest(mac, found.mac):
-        return "the record was changed"
-    if orjson.loads(body)["prev"] != before.mac or found.seq != before.seq + 1:
-        return "a record before this one is missing or out of order"
-    return None
+    return record is not None and hmac.compare_digest(mac, record["mac"])
+
+
+def _record_of(body: bytes) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(value, dict) or type(value.get("seq")) is not int:
+        return None
+    return value if isinstance(value.get("mac"), str) and isinstance(value.get("prev"), str) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -25,6 +25,9 @@ class Storage(Protocol):
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Keep all of `records`, or raise OSError and keep none."""
 
+    def sync(self) -> None:
+        """Force to the disk what was kept before."""
+
 
 class AuditLog:
     """A bounded queue before a storage that a thread writes to.
@@ -77,6 +80,15 @@ class AuditLog:
                 if not await self._write():
                     await self._clock.sleep(_RETRY_S)
 
+    async def keep_synced(self, interval_s: float = 1.0) -> None:
+        """Force what was written to the disk, once in `interval_s`, for ever."""
+        while True:
+            await self._clock.sleep(interval_s)
+            try:
+                await asyncio.to_thread(self._storage.sync)
+            except OSError as error:
+                self._fail(error)
+
     async def flush(self) -> None:
         """Write what waits, as far as the storage takes it."""
         while self._queue and await self._write():
@@ -87,9 +99,7 @@ class AuditLog:
         try:
             await asyncio.to_thread(self._storage.append, batch)
         except OSError as error:
-            if not self._failing:
-                self._failing = True
-                self._log.error("audit_storage_failing", error=type(error).__name__, errno=error.errno)
+            self._fail(error)
             return False
         for _ in batch:
             self._queue.popleft()
@@ -97,3 +107,8 @@ class AuditLog:
             self._failing = False
             self._log.info("audit_storage_up")
         return True
+
+    def _fail(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            self._log.error("audit_storage_failing", error=type(error).__name__, errno=error.errno)

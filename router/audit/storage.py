@@ -1,71 +1,61 @@
-"""Keeps audit lines in files of bounded size, one writer at a time, and reads them back."""
+"""Keeps audit lines in files of bounded size, one writer at a time; old files go when the log is as large as it may be.
+
+Each file begins with the policy in force, so that its records can be replayed when those before it are gone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from router.audit import chain
 from router.audit.chain import Link
+from router.audit.files import HEAD, LOCK, START, files_of, number_of, path_of, words_of
 from shared.errors import SettingsError
 
-_KEY_BYTES = 32
-_HEAD = "head"
-_LOCK = "lock"
-_READ_BACK_BYTES = 64 * 1024
+_READ_BACK_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """The result of a check over all files. `fault` is None for an unbroken log."""
+class Sync(StrEnum):
+    """When lines are forced to the disk."""
 
-    records: int
-    files: int
-    fault: str | None
-
-
-def load_key(path: Path, *, create: bool) -> bytes:
-    """The key at `path` (32 bytes), made on first use if `create`.
-
-    Raises:
-        SettingsError: it cannot be read or made.
-    """
-    try:
-        if create and not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with contextlib.suppress(FileExistsError):
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(secrets.token_bytes(_KEY_BYTES))
-        key = path.read_bytes()
-    except OSError as error:
-        raise SettingsError(f"The audit key {path}: {_words(error)}.", param="router.audit.key_file") from None
-    if len(key) < _KEY_BYTES:
-        raise SettingsError(f"The audit key {path} is shorter than {_KEY_BYTES} bytes.", param="router.audit.key_file")
-    return key
+    ALWAYS = "always"
+    """Before a write counts as done: nothing is lost with the power."""
+    SECOND = "second"
+    """Once a second: up to a second of records is lost with the power, none with the process."""
+    NEVER = "never"
+    """When the operating system sees fit."""
 
 
 class AuditStorage:
     """The files `audit-00000001.jsonl`, … of one folder, open for appending."""
 
-    def __init__(self, folder: Path, key: bytes, *, file_bytes: int) -> None:
-        """Raises: SettingsError: the folder cannot be written, or another router writes there."""
+    def __init__(
+        self, folder: Path, key: bytes, *, file_bytes: int, total_bytes: int | None = None, sync: Sync = Sync.ALWAYS
+    ) -> None:
+        """`total_bytes` bounds all files together (None: no bound); the newest file is always kept.
+
+        Raises:
+            SettingsError: the folder cannot be written, or another router writes there.
+        """
         self._folder = folder
         self._key = key
         self._file_bytes = file_bytes
+        self._total_bytes = total_bytes
+        self._sync = sync
+        self._dirty: set[Path] = set()
+        self._policy: Mapping[str, Any] | None = None
+        self._notes: list[Mapping[str, Any]] = []
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise SettingsError(f"The audit folder {folder}: {_words(error)}.", param="router.audit.dir") from None
+            raise SettingsError(f"The audit folder {folder}: {words_of(error)}.", param="router.audit.dir") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -73,110 +63,165 @@ class AuditStorage:
             raise SettingsError(
                 f"Another router writes to the audit folder {folder}.", param="router.audit.dir"
             ) from None
-        self._number, self._link = self._recover()
+        try:
+            self._number, self._link = self._recover()
+        except OSError as error:
+            os.close(self._lock)
+            raise SettingsError(f"The audit folder {folder}: {words_of(error)}.", param="router.audit.dir") from None
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Write `records` to the disk, all or, after an OSError, none."""
-        link, lines = self._link, []
-        for record in records:
-            line, link = chain.append(record, link, self._key)
-            lines.append(line)
-        path = self._path(self._number)
+        """Write `records`, all or, after an OSError, none."""
+        path = path_of(self._folder, self._number)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             size = os.fstat(handle).st_size
+            link, lines = self._link, []
+            for record in self._with_notes(records, begins_file=size == 0):
+                line, link = chain.append(record, link, self._key)
+                lines.append(line)
             try:
                 _write_all(handle, b"".join(lines))
-                os.fsync(handle)
+                if self._sync is Sync.ALWAYS:
+                    os.fsync(handle)
             except OSError:
                 with contextlib.suppress(OSError):
                     os.ftruncate(handle, size)
                 raise
+            if size == 0 and self._sync is Sync.ALWAYS:
+                self._sync_folder()
             size = os.fstat(handle).st_size
         finally:
             os.close(handle)
-        self._link = link
+        self._link, self._notes = link, []
+        self._policy = next((each for each in reversed(records) if each.get("kind") == "policy"), self._policy)
+        self._dirty.add(path)
+        with contextlib.suppress(OSError):  # a head that lags is a head that a shorter log still has to reach
+            _replace(self._folder / HEAD, chain.seal(HEAD, link, self._key))
         if size >= self._file_bytes:
             self._number += 1
-        with contextlib.suppress(OSError):  # a head that lags is a head that a shorter log still has to reach
-            _replace(self._folder / _HEAD, orjson.dumps({"seq": link.seq, "mac": link.mac}))
+            with contextlib.suppress(OSError):  # tried again with the next file
+                self._prune()
+
+    def sync(self) -> None:
+        """Force to the disk what was written since the last time."""
+        while self._dirty:
+            path = self._dirty.pop()
+            with contextlib.suppress(FileNotFoundError):
+                handle = os.open(path, os.O_WRONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
 
     def close(self) -> None:
+        """Let another router write here."""
+        if self._sync is Sync.SECOND:
+            with contextlib.suppress(OSError):
+                self.sync()
         os.close(self._lock)
 
-    def _path(self, number: int) -> Path:
-        return self._folder / f"audit-{number:08}.jsonl"
+    def _with_notes(self, records: Sequence[Mapping[str, Any]], *, begins_file: bool) -> list[Mapping[str, Any]]:
+        """The records, after the policy where they begin a file, and after what the storage itself has to say."""
+        first = []
+        if begins_file and self._policy is not None and records[0].get("kind") != "policy":
+            first.append(self._policy)
+        return [*first, *self._notes, *records]
+
+    def _prune(self) -> None:
+        """Let the oldest files go while the log is too large; the chain says that they did, and where it begins now."""
+        files = files_of(self._folder)
+        total = sum(path.stat().st_size for path in files)
+        gone: list[Path] = []
+        while self._total_bytes is not None and total > self._total_bytes and len(files) > 1:
+            total -= files[0].stat().st_size
+            gone.append(files.pop(0))
+        if not gone:
+            return
+        link = _end_of_file(gone[-1])
+        if link is None:  # what verify has to show is not removed
+            return
+        _replace(self._folder / START, chain.seal(START, link, self._key, file=number_of(files[0])))
+        for path in gone:
+            self._dirty.discard(path)
+            path.unlink()
+        self._notes.append({"kind": "pruned", "files": [path.name for path in gone], "through_seq": link.seq})
 
     def _recover(self) -> tuple[int, Link]:
-        """Number of the file to write and end of the chain; a line torn by a crash is removed."""
-        files = files_of(self._folder)
+        """Number of the file to write and end of the chain. A line torn by a crash is removed, and the chain says so
+        where more than that is missing."""
+        files = self._without_leftovers()
+        link = self._start_link()
         for path in reversed(files):
-            with path.open("r+b") as file:
-                size = file.seek(0, os.SEEK_END)
-                start = max(0, size - _READ_BACK_BYTES)
-                file.seek(start)
-                tail = file.read()
-                whole = tail.rfind(b"\n") + 1
-                if whole < len(tail):
-                    file.truncate(start + whole)
-            lines = tail[:whole].splitlines()
-            if lines and (link := chain.end_of(lines[-1])) is not None:
-                return _number_of(files[-1]), link
-        return (_number_of(files[-1]) if files else 1), Link()
+            _remove_torn_line(path)
+            found = _end_of_file(path)
+            if found is not None:
+                link = found
+                break
+        self._note_missing_end(link, is_new=not files)
+        _replace(self._folder / HEAD, chain.seal(HEAD, link, self._key))
+        return (number_of(files[-1]) if files else max(1, self._first_number())), link
+
+    def _note_missing_end(self, link: Link, *, is_new: bool) -> None:
+        try:
+            data = (self._folder / HEAD).read_bytes()
+        except FileNotFoundError:
+            if not is_new:
+                self._notes.append({"kind": "gap", "cause": "the head was missing", "after_seq": link.seq})
+            return
+        head = chain.unseal(HEAD, data, self._key)
+        if head is None:
+            self._notes.append({"kind": "gap", "cause": "the head was changed", "after_seq": link.seq})
+        elif head["seq"] > link.seq:
+            cause = "the end of the log was missing"
+            self._notes.append({"kind": "gap", "cause": cause, "after_seq": link.seq, "through_seq": head["seq"]})
+
+    def _without_leftovers(self) -> list[Path]:
+        """The files from the start on; older ones were about to be removed when a router ended."""
+        files, first = files_of(self._folder), self._first_number()
+        for path in files:
+            if number_of(path) < first:
+                path.unlink()
+        return [path for path in files if number_of(path) >= first]
+
+    def _start(self) -> dict[str, Any] | None:
+        try:
+            return chain.unseal(START, (self._folder / START).read_bytes(), self._key)
+        except FileNotFoundError:
+            return None
+
+    def _first_number(self) -> int:
+        start = self._start()
+        return 0 if start is None else int(start["file"])
+
+    def _start_link(self) -> Link:
+        start = self._start()
+        return Link() if start is None else Link(int(start["seq"]), str(start["mac"]))
+
+    def _sync_folder(self) -> None:
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
-def files_of(folder: Path) -> list[Path]:
-    """The log's files, oldest first."""
-    return sorted(folder.glob("audit-[0-9]*.jsonl"))
+def _remove_torn_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - _READ_BACK_BYTES)
+        file.seek(start)
+        end = file.read()
+        whole = end.rfind(b"\n") + 1
+        if whole < len(end):
+            file.truncate(start + whole)
 
 
-def tail(folder: Path, count: int) -> list[dict[str, Any]]:
-    """The last `count` records, oldest first."""
-    found: list[dict[str, Any]] = []
-    for path in reversed(files_of(folder)):
-        lines = path.read_bytes().splitlines()[-(count - len(found)) :] if len(found) < count else []
-        found = [orjson.loads(line) for line in lines if chain.end_of(line) is not None] + found
-    return found[-count:]
-
-
-def verify(folder: Path, key: bytes) -> Verification:
-    """Follow the chain through all files and compare its end with the head."""
-    link = Link()
-    files = files_of(folder)
-    head = _Head(folder)
-    for path in files:
-        with path.open("rb") as file:
-            link, fault = chain.follow(head.watch(file), link, key)
-        if fault is not None:
-            return Verification(link.seq, len(files), f"{path.name}, line {fault.line}: {fault.reason}")
-    if not head.passed:
-        return Verification(link.seq, len(files), "the end of the log is missing")
-    return Verification(link.seq, len(files), None)
-
-
-class _Head:
-    """The head file, and whether the lines that went by reached it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._link = _head_of(folder)
-        self.passed = self._link is None
-
-    def watch(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for line in lines:
-            if not self.passed and chain.end_of(line) == self._link:
-                self.passed = True
-            yield line
-
-
-def _head_of(folder: Path) -> Link | None:
-    try:
-        return chain.end_of((folder / _HEAD).read_bytes())
-    except OSError:
-        return None
-
-
-def _number_of(path: Path) -> int:
-    return int(path.stem.removeprefix("audit-"))
+def _end_of_file(path: Path) -> Link | None:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _READ_BACK_BYTES))
+        lines = file.read().splitlines()
+    return chain.end_of(lines[-1]) if lines else None
 
 
 def _write_all(handle: int, data: bytes) -> None:
@@ -189,7 +234,3 @@ def _replace(path: Path, data: bytes) -> None:
     staged = path.with_suffix(".new")
     staged.write_bytes(data)
     staged.replace(path)
-
-
-def _words(error: OSError) -> str:
-    return os.strerror(error.errno or 0).lower()

@@ -67,7 +67,7 @@ class CloudClient:
         self._session = session
 
     async def send(self, job: Job, candidate: Candidate, access: Access) -> aiohttp.ClientResponse:
-        if job.permit is None or not job.permit.covers(job.body):
+        if job.permit is None or not job.permit.covers(job.body_for(Zone.CLOUD)):
             raise NotPermitted("This body has no permit to leave the edge.")
         # A request id is the client's own text and was not scanned: the cloud gets the decision's id instead.
         return await _post(self._session, job, candidate, access, request_id=job.decision_id)
@@ -86,5 +86,6 @@ async def _post(
     }
     if access.api_key is not None:
         headers["Authorization"] = f"Bearer {access.api_key}"
-    body = job.body if len(job.body) < _LARGE_BODY_BYTES else io.BytesIO(job.body)
+    raw = job.body_for(candidate.zone)
+    body = raw if len(raw) < _LARGE_BODY_BYTES else io.BytesIO(raw)
     return await session.post(candidate.url.rstrip("/") + job.path, data=body, headers=headers, allow_redirects=False)

@@ -19,6 +19,7 @@ from router.dispatch.stream import StreamCheck
 from router.dispatch.targets import Access
 from router.dispatch.verdict import Outcome
 from router.policy.model import Candidate
+from router.privacy.answers import AnswerFilter
 from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
@@ -76,6 +77,8 @@ class Exchange:
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
         self._check = StreamCheck()
+        new_filter = job.filters.get(candidate.zone.tier)
+        self._filter = None if new_filter is None else AnswerFilter(new_filter)
         self._held: list[bytes] = []
         self._closed = False
 
@@ -123,6 +126,8 @@ class Exchange:
             raise _timeout("idle") from None
         if check.failure is not None:
             self._end(Outcome.BROKEN)
+            if held := self._still_held():
+                await send(held)
             raise check.failure
         self._end(Outcome.OK)
         await _finish_transport(response)
@@ -171,7 +176,7 @@ class Exchange:
         self._ledger.observe_first_token(ttft_ms, self._job.prompt_bucket)
 
     async def _next_events(self, response: aiohttp.ClientResponse) -> list[bytes]:
-        """Whole events of the next bytes that carry any; empty when the stream has ended."""
+        """Whole events of the next bytes that carry any; empty when all are held back or the stream has ended."""
         while not self._check.ended:
             try:
                 chunk = await response.content.readany()
@@ -181,8 +186,27 @@ class Exchange:
                 self._check.end()
                 break
             if events := self._check.feed(chunk):
-                return events
+                return self._filtered(events)
         return []
+
+    def _filtered(self, events: list[bytes]) -> list[bytes]:
+        """What of these events goes on now: text may be held back, so perhaps nothing."""
+        if self._filter is None:
+            return events
+        passed: list[bytes] = []
+        try:
+            for event in events:
+                passed += self._filter.events(event)
+        except StreamBroken as error:
+            self._check.failure = error
+        return passed
+
+    def _still_held(self) -> bytes:
+        """Text of a broken stream that was held back and may go on."""
+        try:
+            return b"".join(self._filter.rest()) if self._filter is not None else b""
+        except StreamBroken:  # it could not be scanned: it stays here
+            return b""
 
     async def _read_whole(self, response: aiohttp.ClientResponse) -> None:
         try:
@@ -195,7 +219,10 @@ class Exchange:
         usage = answer.get("usage")
         if isinstance(usage, dict) and type(tokens := usage.get("completion_tokens")) is int:
             self.attempt.completion_tokens = tokens
-        self.body = raw
+        try:
+            self.body = raw if self._filter is None else self._filter.whole(raw)
+        except StreamBroken as error:
+            raise self._failed(error) from None
         self._end(Outcome.OK)
 
     def _failed(

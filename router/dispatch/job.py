@@ -1,17 +1,22 @@
-"""One request as the dispatcher gets it."""
+"""One request as the dispatcher gets it: what travels to which tier, and how answers of that tier are rewritten."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from router.policy.model import Decision
+from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit
+from shared.fleet import Zone
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`body` is what travels, byte for byte. `permit` is None where this body must not leave the edge.
+    """`body` is what travels, byte for byte. `permit` is None where nothing must leave the edge; `masked` is what goes
+    to a cloud instead of `body`, and what the permit was given for. `filters` makes the filters of an answer's texts,
+    by the tier that answers.
 
     `contexts` has the declared context of each candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
@@ -27,3 +32,9 @@ class Job:
     permit: EgressPermit | None = field(repr=False)
     contexts: Mapping[str, int | None]
     forwarded: Mapping[str, str] = field(default_factory=dict, repr=False)
+    masked: bytes | None = field(default=None, repr=False)
+    filters: Mapping[Literal["edge", "cloud"], NewFilter] = field(default_factory=dict, repr=False)
+
+    def body_for(self, zone: Zone) -> bytes:
+        """What travels to a backend of that zone."""
+        return self.masked if self.masked is not None and zone is Zone.CLOUD else self.body

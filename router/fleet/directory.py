@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledger
 from router.fleet.poller import CapacityPoller, Polled, Standing
 from router.fleet.watch import FleetWatch
+from router.policy.question import View
 from shared.clock import Clock
 from shared.fleet import BackendSnapshot, Breaker, FleetSnapshot, Heartbeat, Incumbent
 from shared.state.port import Report
+
+if TYPE_CHECKING:
+    from router.policy.columns import Columns
+
+BULK_FROM = 128
+"""Backends from which on a decision over columns takes less time than one over the list."""
 
 
 class _Entry:
@@ -37,6 +44,7 @@ class FleetDirectory:
         self._entries: dict[str, _Entry] = {}
         self._incumbent: Incumbent | None = None
         self._reported: dict[str, tuple[str, int]] = {}
+        self._columns: Columns | None = None
 
     @property
     def store_up(self) -> bool:
@@ -56,6 +64,19 @@ class FleetDirectory:
         if len(self._entries) > len(backends):
             self._forget({backend.backend_id for backend in backends})
         return FleetSnapshot(tuple(backends), now_ms, self._incumbent)
+
+    def view(self, fleet: FleetSnapshot) -> View | None:
+        """The backends of `fleet` as columns, where they are many; made from the last ones as far as they are alike."""
+        if len(fleet.backends) < BULK_FROM:
+            self._columns = None
+            return None
+        # A router in front of a few backends never loads numpy.
+        from router.policy.bulk import Bulk  # noqa: PLC0415
+        from router.policy.columns import columns_of  # noqa: PLC0415
+
+        last = self._columns
+        self._columns = columns_of(fleet.backends) if last is None else last.updated(fleet.backends)
+        return Bulk(self._columns)
 
     def chosen(self, tier: Literal["edge", "cloud"]) -> None:
         """Note the tier that a free choice went to."""
@@ -117,7 +138,7 @@ def _owners(reports: dict[str, Report]) -> dict[str, str]:
     for backend_id, report in reports.items():
         url = report.heartbeat.url
         other = owners.get(url)
-        if other is None or reports[other].received_ms < report.received_ms:
+        if other is None or reports[other].received_ms <= report.received_ms:
             owners[url] = backend_id
     return owners
 

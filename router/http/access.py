@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from shared.errors import ClientError, Forbidden, Unauthenticated
 from shared.keys import ApiKey, Scope, authenticate, require
 
 
 class Doorkeeper:
     """Knows the keys; with none configured (loopback only) everyone may do everything but loosen privacy."""
 
-    def __init__(self, keys: Sequence[ApiKey]) -> None:
+    def __init__(
+        self,
+        keys: Sequence[ApiKey],
+        on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
+    ) -> None:
+        """`on_denied` hears of each caller who is turned away."""
         self._keys = tuple(keys)
+        self._on_denied = on_denied
 
     def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
         """The caller's key, which has `scope` (None: any known key will do).
@@ -23,7 +30,11 @@ class Doorkeeper:
         """
         if not self._keys:
             return None
-        key = authenticate(request.headers.getall("Authorization", []), self._keys)
-        if scope is not None:
-            require(key, scope)
+        try:
+            key = authenticate(request.headers.getall("Authorization", []), self._keys)
+            if scope is not None:
+                require(key, scope)
+        except (Unauthenticated, Forbidden) as error:
+            self._on_denied(request, error)
+            raise
         return key

@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from router.http.explain import Explain
+from router.http.feedback import Feedback
 from router.http.fleet import Fleet
 from router.http.inference import Inference
 from router.http.models import Models
@@ -26,6 +27,7 @@ class Handlers:
     models: Models
     fleet: Fleet
     explain: Explain
+    feedback: Feedback
     probes: Probes
     metrics: Metrics
 
@@ -45,6 +47,7 @@ def build(
     app.router.add_post("/fleet/v1/heartbeats", handlers.fleet.take_heartbeat)
     app.router.add_get("/fleet/v1/backends", handlers.fleet.show)
     app.router.add_post("/router/v1/explain", handlers.explain.handle)
+    app.router.add_post("/router/v1/feedback", handlers.feedback.handle)
     app.router.add_get("/healthz", handlers.probes.live)
     app.router.add_get("/readyz", handlers.probes.ready)
     app.router.add_get("/metrics", handlers.metrics.handle)

@@ -13,6 +13,8 @@ from router.http.headers import read_asked
 from router.http.judge import Judge
 from router.policy.words import explain
 from router.privacy.model import Classification
+from router.privacy.placeholders import Placeholders
+from router.privacy.sessions import Sessions
 from shared.http.intake import read_object
 from shared.keys import Scope
 from shared.openai.facts import Endpoint
@@ -22,9 +24,10 @@ from shared.openai.validation import validate
 class Explain:
     """Handler of POST /router/v1/explain."""
 
-    def __init__(self, doorkeeper: Doorkeeper, judge: Judge, *, body_limit_bytes: int) -> None:
+    def __init__(self, doorkeeper: Doorkeeper, judge: Judge, sessions: Sessions, *, body_limit_bytes: int) -> None:
         self._doorkeeper = doorkeeper
         self._judge = judge
+        self._sessions = sessions
         self._limit = body_limit_bytes
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -34,8 +37,9 @@ class Explain:
         endpoint = _endpoint_of(body)
         validate(endpoint, body)
         found = await self._judge.classify(body, raw)
-        effective = self._judge.effective(found, asked, key)
-        judged = self._judge.decide(endpoint, body, asked, found, effective)
+        pin = self._sessions.pin_of(asked.session, key.name if key else None)
+        effective = self._judge.effective(found, asked, key, pin=pin)
+        judged = await self._judge.decide(endpoint, body, asked, key, found, effective, Placeholders())
         answer = {
             "endpoint": endpoint,
             "classification": _classification(found),
@@ -57,5 +61,8 @@ def _classification(found: Classification) -> dict[str, Any]:
         "class": found.privacy_class,
         "complete": found.complete,
         "cause": found.cause,
-        "entities": [{"kind": e.kind, "position": e.position, "start": e.start, "end": e.end} for e in found.entities],
+        "entities": [
+            {"kind": e.kind, "position": e.position, "start": e.start, "end": e.end, "score": e.score}
+            for e in found.entities
+        ],
     }

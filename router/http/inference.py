@@ -10,12 +10,13 @@ from typing import Any
 from aiohttp import web
 
 from router.audit.account import Account
+from router.audit.evidence import Evidence
 from router.audit.log import AuditLog
 from router.dispatch.dispatcher import Dispatcher, Refused
 from router.dispatch.exchange import Exchange
 from router.dispatch.health import Health
 from router.dispatch.job import Job
-from router.dispatch.rewrite import with_model
+from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
 from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
@@ -24,6 +25,8 @@ from router.http.outlet import ClientStream
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.permit import EgressPermit, body_digest, mint
+from router.privacy.returning import Answers
+from router.privacy.sessions import Sessions
 from shared.clock import Clock
 from shared.errors import BackendError, Draining, IsthmusError, NoCapacity, QueueFull, RateLimited
 from shared.fleet import FleetSnapshot, Zone, prompt_bucket
@@ -33,10 +36,10 @@ from shared.http.lifecycle import Lifecycle
 from shared.keys import Scope
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
-from shared.privacy import Action, is_stricter
+from shared.privacy import Action, is_stricter, strictest
 from shared.telemetry import RouterMetrics
 
-_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
+_NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
 CLIENT_LEFT = "client_left"
@@ -56,6 +59,8 @@ class InferenceParts:
     audit: AuditLog
     metrics: RouterMetrics
     clock: Clock
+    sessions: Sessions
+    answers: Answers
     session_key: bytes
     body_limit_bytes: int
     in_flight_limit: int
@@ -97,6 +102,9 @@ class Inference:
         except ConnectionResetError:
             self._left(account)
             raise
+        except Exception:
+            account.status, account.code = IsthmusError.status, IsthmusError.default_code
+            raise
         finally:
             if task is not None:
                 self._running.discard(task)
@@ -132,9 +140,13 @@ class Inference:
         account.classification = found = await parts.judge.classify(body, raw)
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
-        account.privacy_class = effective = parts.judge.effective(found, asked, key)
-        account.loosened = is_stricter(found.privacy_class, effective)
-        judged = parts.judge.decide(endpoint, body, asked, found, effective)
+        session = parts.sessions.of(asked.session, account.key_name)
+        account.pinned_class = session.pin
+        effective = parts.judge.effective(found, asked, key, pin=session.pin)
+        session.tighten(strictest(found.privacy_class, effective))
+        account.privacy_class = effective
+        account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
+        judged = await parts.judge.decide(endpoint, body, asked, key, found, effective, session.placeholders)
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
@@ -142,6 +154,7 @@ class Inference:
 
     def _note(self, account: Account, judged: Judged) -> None:
         decision = account.decision = judged.decision
+        account.evidence = Evidence(judged.facts, judged.fleet, judged.now_ms)
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
@@ -149,8 +162,8 @@ class Inference:
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
-        for rejected in decision.rejected:
-            metrics.rejections.labels(rejected.reason).inc()
+        for reason, count in decision.rejected_counts.items():
+            metrics.rejections.labels(reason).inc(count)
 
     def _check(self, judged: Judged) -> None:
         """Refuse what cannot or must not be dispatched."""
@@ -178,6 +191,7 @@ class Inference:
     def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
         model = judged.facts.request.model
         travels = raw if model == body["model"] else with_model(raw, model)
+        travels = with_fields(travels, capped_fields(body, judged.decision.rule_cap_tokens))
         return Job(
             path=account.endpoint,
             body=travels,
@@ -186,9 +200,13 @@ class Inference:
             decision_id=account.decision_id,
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
-            permit=_permit(account, judged.decision, travels),
+            permit=_permit(account, judged, travels),
             contexts=_contexts(judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
+            masked=judged.masked.raw if judged.masked else None,
+            filters=self._parts.answers.filters(
+                judged.masked.placeholders if judged.masked else None, scan=judged.decision.scan_answers
+            ),
         )
 
     async def _whole(self, account: Account, job: Job) -> web.StreamResponse:
@@ -295,10 +313,13 @@ def _outcome(status: int) -> str:
     return _OUTCOMES.get(status, "client_error")
 
 
-def _permit(account: Account, decision: Decision, travels: bytes) -> EgressPermit | None:
-    """The permit for these bytes, where the decision has a cloud candidate at all."""
+def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | None:
+    """The permit for what would go to a cloud, where the decision has a cloud candidate at all."""
+    decision, masked = judged.decision, judged.masked
     if account.classification is None or not any(c.zone is Zone.CLOUD for c in decision.candidates):
         return None
+    if masked is not None:
+        return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
+from router.dispatch.rewrite import capped_fields
 from router.fleet.directory import FleetDirectory
 from router.http.headers import Asked
 from router.http.measure import text_bytes
 from router.policy.decision import decide
 from router.policy.model import Decision, DecisionFacts, Policy
 from router.privacy.classify import Classifier
+from router.privacy.masking import MaskedBody, Masker
 from router.privacy.model import Classification
 from router.privacy.override import effective_class, is_loosening
+from router.privacy.placeholders import Placeholders
 from shared.clock import Clock
-from shared.fleet import FleetSnapshot
+from shared.fleet import FleetSnapshot, Zone
 from shared.keys import ApiKey, Scope, require
 from shared.openai.facts import Endpoint, facts_of
-from shared.privacy import PrivacyClass
+from shared.privacy import Action, PrivacyClass, is_stricter, strictest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,19 @@ class Judged:
     facts: DecisionFacts
     fleet: FleetSnapshot
     decision: Decision
+    now_ms: int
+    masked: MaskedBody | None = None
+
+
+class PolicySource(Protocol):
+    """Where the policy in force comes from; it may change between two requests."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+
+    def week_minute(self) -> int:
+        """Now, as the policy's rules read it."""
 
 
 class Judge:
@@ -36,14 +52,15 @@ class Judge:
     def __init__(
         self,
         classifier: Classifier,
-        policy: Policy,
+        policies: PolicySource,
         directory: FleetDirectory,
         clock: Clock,
         *,
         aliases: Mapping[str, str],
     ) -> None:
         self._classifier = classifier
-        self._policy = policy
+        self._masker = Masker(classifier)
+        self._policies = policies
         self._directory = directory
         self._clock = clock
         self._aliases = dict(aliases)
@@ -52,25 +69,34 @@ class Judge:
         """The scanner's conclusion over the whole body; never raises for a scanner's fault."""
         return await self._classifier.classify(body, size_bytes=len(raw))
 
-    def effective(self, found: Classification, asked: Asked, key: ApiKey | None) -> PrivacyClass:
-        """The class that counts.
+    def effective(self, found: Classification, asked: Asked, key: ApiKey | None, *, pin: PrivacyClass) -> PrivacyClass:
+        """The class that counts; `pin` is the strictest that its session had before.
 
         Raises:
             Forbidden: the caller asks for less protection than was found, without the scope for it.
         """
-        if is_loosening(found.privacy_class, asked.privacy):
+        least = strictest(found.privacy_class, pin)
+        if is_loosening(least, asked.privacy):
             require(key, Scope.PRIVACY_OVERRIDE)
-        return effective_class(found.privacy_class, asked.privacy, may_loosen=True)
+        return effective_class(least, asked.privacy, may_loosen=True)
 
     def model_of(self, body: dict[str, Any]) -> str:
         """The model that is meant, aliases resolved."""
         model: str = body["model"]
         return self._aliases.get(model, model)
 
-    def decide(
-        self, endpoint: Endpoint, body: dict[str, Any], asked: Asked, found: Classification, effective: PrivacyClass
+    async def decide(
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        asked: Asked,
+        key: ApiKey | None,
+        found: Classification,
+        effective: PrivacyClass,
+        placeholders: Placeholders,
     ) -> Judged:
-        """The decision for the fleet as it is now."""
+        """The decision for the fleet as it is now, and the masked body where a cloud may get one. What cannot be
+        masked as a whole is decided once more, without masking."""
         model = self.model_of(body)
         named = body if model == body["model"] else {**body, "model": model}
         facts = DecisionFacts(
@@ -78,6 +104,24 @@ class Judge:
             privacy_class=effective,
             entity_kinds=found.kinds,
             route=asked.route,
+            key_name=key.name if key else None,
+            week_minute=self._policies.week_minute(),
+            # What a caller calls stricter than the scanner does holds something that no mask knows of.
+            maskable=not is_stricter(effective, found.privacy_class),
         )
-        fleet = self._directory.snapshot()
-        return Judged(facts, fleet, decide(facts, fleet, self._policy, self._clock.now_ms()))
+        policy = self._policies.policy
+        judged = self._judged(facts, policy)
+        if judged.decision.action is not Action.MASK or not _reaches_cloud(judged.decision):
+            return judged
+        capped = {**named, **capped_fields(named, judged.decision.rule_cap_tokens)}
+        masked = await self._masker.mask(endpoint, capped, placeholders)
+        return replace(judged, masked=masked) if masked else self._judged(replace(facts, maskable=False), policy)
+
+    def _judged(self, facts: DecisionFacts, policy: Policy) -> Judged:
+        fleet, now_ms = self._directory.snapshot(), self._clock.now_ms()
+        decision = decide(facts, fleet, policy, now_ms, self._directory.view(fleet))
+        return Judged(facts, fleet, decision, now_ms)
+
+
+def _reaches_cloud(decision: Decision) -> bool:
+    return any(candidate.zone is Zone.CLOUD for candidate in decision.candidates)

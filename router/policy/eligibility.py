@@ -1,6 +1,6 @@
 """Decides whether one backend may and can serve one request; the first check that fails names the reason.
 
-Checks run in the order of `Rejection`: what may be (privacy, caller, mode) before what can be. A missing figure
+Checks run in the order of `Rejection`: what may be (privacy, rules, caller, mode) before what can be. A missing figure
 rejects nobody: a backend that reports no load is neither idle nor full, one that declares no context or features
 answers for itself.
 """
@@ -16,25 +16,25 @@ _STARTING, _FAILED, _DRAINING = BackendState.STARTING, BackendState.FAILED, Back
 _CLOSED, _OPEN = Breaker.CLOSED, Breaker.OPEN
 _ZONES = tuple(Zone)
 _CRITICAL = ThermalLevel.CRITICAL
+_PRIVACY, _RULE = Rejection.PRIVACY, Rejection.RULE
+_ROUTE_OVERRIDE, _MODE = Rejection.ROUTE_OVERRIDE, Rejection.MODE
 
 
 def permission_rejections(
-    by_privacy: frozenset[Zone], by_route: frozenset[Zone], by_mode: frozenset[Zone]
+    by_privacy: frozenset[Zone], by_rule: frozenset[Zone], by_route: frozenset[Zone], by_mode: frozenset[Zone]
 ) -> dict[Zone, Rejection | None]:
     """For each zone, why no backend in it may be used, or None."""
-    return {zone: _permission_rejection(zone, by_privacy, by_route, by_mode) for zone in _ZONES}
-
-
-def _permission_rejection(
-    zone: Zone, by_privacy: frozenset[Zone], by_route: frozenset[Zone], by_mode: frozenset[Zone]
-) -> Rejection | None:
-    if zone not in by_privacy:
-        return Rejection.PRIVACY
-    if zone not in by_route:
-        return Rejection.ROUTE_OVERRIDE
-    if zone not in by_mode:
-        return Rejection.MODE
-    return None
+    forbidden: dict[Zone, Rejection | None] = {}
+    for zone in _ZONES:
+        if zone not in by_privacy:
+            forbidden[zone] = _PRIVACY
+        elif zone not in by_rule:
+            forbidden[zone] = _RULE
+        elif zone not in by_route:
+            forbidden[zone] = _ROUTE_OVERRIDE
+        else:
+            forbidden[zone] = None if zone in by_mode else _MODE
+    return forbidden
 
 
 def ability_rejection(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from router.policy.model import Policy
 from shared.fleet import prompt_bucket
 from shared.openai.facts import RequestFacts
 
@@ -13,8 +12,7 @@ _CERTAIN_SHARE = 3
 estimate is a lower bound of the true count: only what does not fit even so is clearly too large."""
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(NamedTuple):
     """Tokens of one request. `certain_tokens` is a lower bound of prompt and output together, `likely_tokens` the
     estimate of the same; `output_tokens` is what the caller asked for, or the policy's default."""
 
@@ -27,11 +25,14 @@ class Need:
     bucket: int
 
 
-def need_of(request: RequestFacts, policy: Policy) -> Need:
-    """The need of `request`. An output without a limit is clamped to what is left, so it needs one token."""
+def need_of(request: RequestFacts, default_output_tokens: int, cap_tokens: int | None) -> Need:
+    """The need of `request` under a rule's cap. An output without a limit is clamped to what is left, so it needs one
+    token."""
     prompt = request.prompt_tokens_estimate
     asked = request.max_tokens
-    output = policy.default_output_tokens if asked is None else asked
+    if cap_tokens is not None and (asked is None or asked > cap_tokens):
+        asked = cap_tokens
+    output = default_output_tokens if asked is None else asked
     return Need(
         model=request.model,
         features=request.features,

@@ -1,7 +1,8 @@
 """Orders the eligible backends: mode and SLO decide the tier, hysteresis holds it, trials measure the unmeasured.
 
 Every backend falls into one band, and within its band it is ordered by predicted time, load and name, so that
-the answer depends on no order of input:
+the answer depends on no order of input. Where a price is set, what a request costs is added to its time as so many
+milliseconds of waiting:
 
     0 CHOICE      of the preferred tier, meets the SLO (or is on trial), and its tier is not being held back
     1 ALTERNATIVE of the other tier, meets the SLO (or is on trial)
@@ -21,6 +22,8 @@ from router.policy.scoring import Prediction
 from shared.fleet import BackendSnapshot, BackendState, Incumbent, ServedModel, Zone
 
 CHOICE, ALTERNATIVE, SLOW, UNMEASURED, COLD, TIGHT = range(6)
+HELD_UP = (SLOW, UNMEASURED)
+"""Bands of backends that could serve, but are passed over for their speed."""
 
 Rank = tuple[int, float, float, str, str]
 """What a candidate is sorted by: band, then two figures of that band, then id and address to break the last ties."""
@@ -47,9 +50,9 @@ class Bar(NamedTuple):
     keep_ratio: float
 
 
-def bar_of(policy: Policy, incumbent: Incumbent | None, now_ms: int) -> Bar:
+def bar_of(policy: Policy, mode: Mode, incumbent: Incumbent | None, now_ms: int) -> Bar:
     """The bar in force. A preferred tier that was left must beat the SLO by the margin to be taken again."""
-    preferred = _PREFERRED.get(policy.mode)
+    preferred = _PREFERRED.get(mode)
     slo: Slo = policy.slo
     away = preferred is not None and incumbent is not None and incumbent.tier != preferred
     margin = 1.0 - policy.hysteresis_ratio if away else 1.0
@@ -66,9 +69,15 @@ def bar_of(policy: Policy, incumbent: Incumbent | None, now_ms: int) -> Bar:
 
 
 def rank(
-    backend: BackendSnapshot, served: ServedModel, need: Need, load: int, prediction: Prediction, bar: Bar
+    backend: BackendSnapshot,
+    served: ServedModel,
+    need: Need,
+    load: int,
+    prediction: Prediction,
+    penalty_ms: float,
+    bar: Bar,
 ) -> Rank:
-    """Where an eligible backend stands among the others."""
+    """Where an eligible backend stands among the others; `penalty_ms` is its price as waiting time."""
     backend_id, url = backend.backend_id, backend.url
     tier = "cloud" if backend.zone is _CLOUD else "edge"
     preferred = bar.preferred_tier is None or tier == bar.preferred_tier
@@ -83,6 +92,7 @@ def rank(
         if load >= slots:
             return UNMEASURED, not preferred, load, backend_id, url
         return CHOICE if preferred else ALTERNATIVE, -1.0, load, backend_id, url
+    total_ms += penalty_ms
     if tier == bar.held_tier:
         total_ms *= bar.keep_ratio
     return _band(prediction, preferred, bar), total_ms, load / slots, backend_id, url
@@ -99,30 +109,27 @@ def _band(prediction: Prediction, preferred: bool, bar: Bar) -> int:
     return CHOICE
 
 
-def reason_for_first(ordered: list[tuple[Rank, Candidate]], *, restricted: bool, route: Route, bar: Bar) -> Reason:
-    """Why the first of `ordered` (not empty) is first; `restricted` says that privacy ruled a zone out."""
-    if restricted:
+def reason_for_first(
+    first: Candidate,
+    *,
+    by_privacy: bool,
+    by_rule: bool,
+    route: Route,
+    bar: Bar,
+    preferred_is_slow: bool,
+    is_trial: bool,
+) -> Reason:
+    """Why `first` is first. `by_privacy` and `by_rule` say what ruled a zone out, the last two what else was there."""
+    if by_privacy:
         return Reason.PRIVACY_REQUIRES_EDGE
+    if by_rule:
+        return Reason.POLICY_RULE
     if route is not Route.AUTO:
         return Reason.ROUTE_OVERRIDE
-    first = ordered[0][1]
-    tier = first.zone.tier
-    if first.predicted_ttft_ms is None and _is_trial(ordered, bar):
+    if is_trial:
         return Reason.TRIAL
     if bar.preferred_tier is None:
         return Reason.FASTEST
-    if tier == bar.preferred_tier:
+    if first.zone.tier == bar.preferred_tier:
         return Reason.PREFERRED_TIER
-    slower = any(
-        r[0] in (SLOW, UNMEASURED) for r, c in ordered if c.zone.tier == bar.preferred_tier
-    )  # fmt: skip
-    return (_TOO_SLOW if slower else _UNAVAILABLE)[bar.preferred_tier]
-
-
-def _is_trial(ordered: list[tuple[Rank, Candidate]], bar: Bar) -> bool:
-    """Whether an unmeasured first choice displaced a measured one of a tier that is as good."""
-    first_rank, first = ordered[0]
-    return first_rank[0] <= ALTERNATIVE and any(
-        c.predicted_ttft_ms is not None and (bar.preferred_tier is None or c.zone.tier == first.zone.tier)
-        for _, c in ordered[1:]
-    )
+    return (_TOO_SLOW if preferred_is_slow else _UNAVAILABLE)[bar.preferred_tier]

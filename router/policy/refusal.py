@@ -22,6 +22,8 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
     match decision.reason:
         case Reason.BLOCKED:
             return PolicyBlocked("Policy does not allow this content on any tier.")
+        case Reason.POLICY_RULE:
+            return PolicyBlocked("A policy rule keeps this request out of the tier that was asked for.")
         case Reason.MODEL_NOT_FOUND:
             return NotFound("No backend serves this model.", param="model", code="model_not_found")
         case Reason.FEATURE_NOT_SERVED:

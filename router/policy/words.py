@@ -13,13 +13,14 @@ _CLASS = {
 }
 _ACTION = {
     Action.ANY: "It may run on any tier.",
-    Action.MASK: "It must stay on the edge, because masking is not available.",
+    Action.MASK: "It may run on any tier; a cloud gets placeholders instead of what was found.",
     Action.EDGE_ONLY: "It must stay on the edge.",
     Action.BLOCK: "Policy refuses it on every tier.",
 }
 _REASON = {
     Reason.PREFERRED_TIER: "it is of the preferred tier and is expected to be fast enough",
     Reason.PRIVACY_REQUIRES_EDGE: "privacy requires the edge, and it is the best there",
+    Reason.POLICY_RULE: "a policy rule allows no other place",
     Reason.ROUTE_OVERRIDE: "the caller chose this tier",
     Reason.EDGE_UNAVAILABLE: "no edge backend is ready with enough room for it",
     Reason.CLOUD_UNAVAILABLE: "no cloud backend is ready with enough room for it",
@@ -36,6 +37,7 @@ _REASON = {
 }
 _REJECTION = {
     Rejection.PRIVACY: "privacy does not let this request leave the edge",
+    Rejection.RULE: "a policy rule keeps this request out of its zone",
     Rejection.ROUTE_OVERRIDE: "the caller asked for another tier",
     Rejection.MODE: "the router's mode leaves this tier out",
     Rejection.NOT_READY: "it is starting, or has failed",
@@ -51,17 +53,33 @@ _REJECTION = {
 }
 
 
+LISTED = 20
+"""Alternatives, and backends that were ruled out, that are named one by one; beyond that they are counted."""
+
+
 def explain(decision: Decision) -> tuple[str, ...]:
-    """Sentences in the order of the decision: class, action, choice, alternatives, rejections."""
+    """Sentences in the order of the decision: class, action, rule, choice, alternatives, rejections."""
     lines = [_CLASS[decision.privacy_class], _ACTION[decision.action]]
+    if decision.rule is not None:
+        lines.append(f"It falls under the rule {decision.rule}{_cap(decision)}.")
     if decision.candidates:
-        first, *others = decision.candidates
+        first = decision.candidates[0]
         lines.append(f"It goes to {_named(first)}, because {_REASON[decision.reason]}{_expected(first)}.")
+        others = decision.candidates[1 : 1 + LISTED]
         lines.extend(f"If that fails before the first word: {_named(c)}{_expected(c)}." for c in others)
+        if len(decision.candidates) > 1 + LISTED:
+            lines.append(f"After these, {len(decision.candidates) - 1 - LISTED} more could serve it.")
     else:
         lines.append(f"It is refused: {_REASON[decision.reason]}.")
-    lines.extend(f"Not {_named(r)}: {_REJECTION[r.reason]}." for r in decision.rejected)
+    lines.extend(f"Not {_named(r)}: {_REJECTION[r.reason]}." for r in decision.rejected[:LISTED])
+    if len(decision.rejected) > LISTED:
+        lines.extend(f"Not {n} backends in all: {_REJECTION[why]}." for why, n in decision.rejected_counts.items())
     return tuple(lines)
+
+
+def _cap(decision: Decision) -> str:
+    cap = decision.rule_cap_tokens
+    return "" if cap is None else f", which limits the answer to {cap} tokens"
 
 
 def _named(backend: Candidate | Rejected) -> str:
@@ -72,4 +90,6 @@ def _expected(candidate: Candidate) -> str:
     if candidate.predicted_ttft_ms is None:
         return ", not measured yet"
     tpot = "" if candidate.predicted_tpot_ms is None else f", then {candidate.predicted_tpot_ms:.0f} ms a token"
-    return f"; first token expected after {candidate.predicted_ttft_ms:.0f} ms{tpot}"
+    money = "" if candidate.cost_money is None else f", for a price of {candidate.cost_money:.4g}"
+    energy = "" if candidate.energy_joules is None else f", for {candidate.energy_joules:.0f} J"
+    return f"; first token expected after {candidate.predicted_ttft_ms:.0f} ms{tpot}{money}{energy}"

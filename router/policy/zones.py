@@ -1,7 +1,7 @@
 """Decides where a request may go at all: privacy first, then the caller, who may only narrow.
 
-`mask` lets bytes travel only once masking exists; until then it means the same as `edge_only` here, and loading a
-policy that asks for it is refused (`router.policy.rules`), so that nobody believes a mask is applied.
+`mask` lets a body travel that was masked as a whole; where that cannot be done, and for what was not scanned as a
+whole, it means the same as `edge_only`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EDGE: frozenset[Zone] = frozenset({Zone.DEVICE, Zone.SITE})
 CLOUD: frozenset[Zone] = frozenset({Zone.CLOUD})
 NOWHERE: frozenset[Zone] = frozenset()
 
-_BY_ACTION = {Action.ANY: ANYWHERE, Action.MASK: EDGE, Action.EDGE_ONLY: EDGE, Action.BLOCK: NOWHERE}
+_BY_ACTION = {Action.ANY: ANYWHERE, Action.MASK: ANYWHERE, Action.EDGE_ONLY: EDGE, Action.BLOCK: NOWHERE}
 _BY_ROUTE = {Route.AUTO: ANYWHERE, Route.EDGE: EDGE, Route.CLOUD: CLOUD}
 _BY_MODE = {
     Mode.PREFER_EDGE: ANYWHERE,
@@ -26,11 +26,14 @@ _BY_MODE = {
 }
 
 
-def action_for(policy: Policy, privacy_class: PrivacyClass) -> Action:
-    """The action in force for a class. `unknown` is never treated better than any other class."""
+def action_for(policy: Policy, privacy_class: PrivacyClass, *, maskable: bool = True) -> Action:
+    """The action in force for a class. `unknown` is never treated better than any other class, and nothing is masked
+    that was not scanned as a whole."""
     if privacy_class is PrivacyClass.UNKNOWN:
-        return narrowest(*(policy.action(each) for each in PrivacyClass))
-    return policy.action(privacy_class)
+        action, maskable = narrowest(*(policy.action(each) for each in PrivacyClass)), False
+    else:
+        action = policy.action(privacy_class)
+    return Action.EDGE_ONLY if action is Action.MASK and not maskable else action
 
 
 def zones_of_action(action: Action) -> frozenset[Zone]:

@@ -7,7 +7,7 @@ taken gives class `unknown`, whose cause is counted; a body with parts that no s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
@@ -43,40 +43,49 @@ class Classifier:
         timeout_s: float,
         workers: int,
         waiting_limit: int | None = None,
+        inline_bytes: int = INLINE_BYTES,
         on_incomplete: Callable[[str], None] = lambda cause: None,
     ) -> None:
         """`waiting_limit` bounds scans that wait for a worker (default: four a worker); `on_incomplete` is told the
-        cause of each class `unknown`, for a counter."""
+        cause of each class `unknown`, for a counter; larger bodies than `inline_bytes` go to a worker."""
         self._scanner = scanner
         self._clock = clock
         self._timeout_s = timeout_s
         self._on_incomplete = on_incomplete
+        self._inline_bytes = inline_bytes
         self._room = workers * 5 if waiting_limit is None else workers + waiting_limit
         self._open = 0
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="isthmus-scan")
 
     async def classify(self, body: dict[str, Any], *, size_bytes: int) -> Classification:
         """The class of `body`, whose JSON has `size_bytes` bytes. Raises nothing but cancellation."""
-        found = await self._scan(body, size_bytes)
+        found = await self._scan(lambda: texts_of(body), size_bytes)
         if found.complete and has_undecodable(body):
             found = replace(found, privacy_class=PrivacyClass.UNKNOWN, complete=False, cause="undecodable")
-        if not found.complete:
-            self._on_incomplete(found.cause or "error")
-        return found
+        return self._counted(found)
+
+    async def locate(self, texts: Sequence[TextPosition], *, size_bytes: int) -> Classification:
+        """What stands where in `texts`, each read by itself. Raises nothing but cancellation."""
+        return self._counted(await self._scan(lambda: texts, size_bytes))
 
     def close(self) -> None:
         """Let running scans end and take no more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _scan(self, body: dict[str, Any], size_bytes: int) -> Classification:
+    def _counted(self, found: Classification) -> Classification:
+        if not found.complete:
+            self._on_incomplete(found.cause or "error")
+        return found
+
+    async def _scan(self, texts: Callable[[], Iterable[TextPosition]], size_bytes: int) -> Classification:
         deadline_ms = self._clock.now_ms() + self._timeout_s * 1000
-        if size_bytes <= INLINE_BYTES:
-            return self._scan_now(body, deadline_ms)
+        if size_bytes <= self._inline_bytes:
+            return self._scan_now(texts, deadline_ms)
         if self._open >= self._room:
             return _incomplete("overflow")
         loop = asyncio.get_running_loop()
         try:
-            future = self._pool.submit(self._scan_now, body, deadline_ms)
+            future = self._pool.submit(self._scan_now, texts, deadline_ms)
         except RuntimeError:  # the pool is closed
             return _incomplete("error")
         self._open += 1
@@ -89,11 +98,9 @@ class Classifier:
     def _release(self) -> None:
         self._open -= 1
 
-    def _scan_now(self, body: dict[str, Any], deadline_ms: float) -> Classification:
+    def _scan_now(self, texts: Callable[[], Iterable[TextPosition]], deadline_ms: float) -> Classification:
         try:
-            return _checked(
-                self._scanner.scan(texts_of(body), expired=lambda: self._clock.now_ms() >= deadline_ms)
-            )  # fmt: skip
+            return _checked(self._scanner.scan(texts(), expired=lambda: self._clock.now_ms() >= deadline_ms))
         except Exception as error:  # noqa: BLE001 - the edge of the scan: any failure means unknown, and is counted
             _log.error("scan_failed", error_type=type(error).__name__)
             return _incomplete("error")

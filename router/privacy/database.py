@@ -1,47 +1,112 @@
-"""One pass over a text that says which of many patterns occur in it: the cheap question before the exact ones."""
+"""One pass over a text that says which of many patterns occur in it: the cheap question before the exact ones.
+
+Two engines can answer it, both in time linear in the text: Hyperscan, and RE2 on processors and systems for which
+Hyperscan is not built.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-import hyperscan
+from shared.errors import SettingsError
 
-_FLAGS = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_ALLOWEMPTY
+Patterns = Sequence[tuple[int, bytes]]
+_RE2_MEMORY_BYTES = 256 * 1024 * 1024
 
 
-class PatternDatabase:
-    """A compiled set of patterns; safe to ask from many threads (the engine releases the interpreter lock)."""
+class PatternDatabase(Protocol):
+    """A compiled set of patterns; safe to ask from many threads."""
 
-    def __init__(self, patterns: Sequence[tuple[int, bytes]]) -> None:
+    def numbers_in(self, data: bytes) -> list[int]:
+        """The numbers whose patterns occur in `data`, in ascending order. Raises what the engine raises."""
+
+
+def _grouped(patterns: Patterns) -> tuple[list[bytes], list[list[int]]]:
+    """Each pattern once, and the numbers that it stands for."""
+    groups: dict[bytes, list[int]] = {}
+    for number, pattern in patterns:
+        groups.setdefault(pattern, []).append(number)
+    return list(groups), list(groups.values())
+
+
+class HyperscanDatabase:
+    """Patterns in Hyperscan, which releases the interpreter lock while it scans."""
+
+    def __init__(self, patterns: Patterns) -> None:
         """`patterns` are pairs of a number and a byte pattern; several may share a number."""
-        self._numbers = [number for number, _ in patterns]
+        import hyperscan  # noqa: PLC0415 - not built for every processor
+
+        expressions, self._numbers = _grouped(patterns)
+        self._new_scratch: Callable[[Any], Any] = hyperscan.Scratch
         self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        flags = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_ALLOWEMPTY
         self._database.compile(
-            expressions=[pattern for _, pattern in patterns],
-            ids=list(range(len(patterns))),
-            elements=len(patterns),
-            flags=[_FLAGS] * len(patterns),
+            expressions=expressions,
+            ids=list(range(len(expressions))),
+            elements=len(expressions),
+            flags=[flags] * len(expressions),
         )
         self._local = threading.local()
 
     def numbers_in(self, data: bytes) -> list[int]:
-        """The numbers whose patterns occur in `data`, in ascending order.
-
-        Raises:
-            hyperscan.error: the engine could not scan.
-        """
         found: set[int] = set()
 
         def note(pattern: int, start: int, end: int, flags: int, context: object) -> None:
-            found.add(self._numbers[pattern])
+            found.update(self._numbers[pattern])
 
         self._database.scan(data, match_event_handler=note, scratch=self._scratch())
         return sorted(found)
 
-    def _scratch(self) -> hyperscan.Scratch:
+    def _scratch(self) -> Any:
         """Working memory of this thread: the engine refuses to share it between two scans."""
-        scratch: hyperscan.Scratch | None = getattr(self._local, "scratch", None)
+        scratch = getattr(self._local, "scratch", None)
         if scratch is None:
-            scratch = self._local.scratch = hyperscan.Scratch(self._database)
+            scratch = self._local.scratch = self._new_scratch(self._database)
         return scratch
+
+
+class Re2Database:
+    """The same patterns in RE2."""
+
+    def __init__(self, patterns: Patterns) -> None:
+        """`patterns` are pairs of a number and a byte pattern; several may share a number."""
+        import re2  # noqa: PLC0415 - the second choice
+
+        options = re2.Options()
+        options.dot_nl = True
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.max_mem = _RE2_MEMORY_BYTES
+        expressions, self._numbers = _grouped(patterns)
+        self._set = re2.Set.SearchSet(options)
+        for pattern in expressions:
+            self._set.Add(pattern)
+        # The engine says "no match" also when its memory did not suffice: one pattern that always matches tells.
+        self._always = self._set.Add(b"")
+        self._set.Compile()
+
+    def numbers_in(self, data: bytes) -> list[int]:
+        matched = self._set.Match(data) or ()
+        if self._always not in matched:
+            raise MemoryError("the pattern engine could not scan")
+        return sorted({number for pattern in matched if pattern != self._always for number in self._numbers[pattern]})
+
+
+_ENGINES: tuple[tuple[str, Callable[[Patterns], PatternDatabase]], ...] = (
+    ("hyperscan", HyperscanDatabase),
+    ("re2", Re2Database),
+)
+
+
+def compiled(patterns: Patterns) -> PatternDatabase:
+    """The patterns in the first engine that is installed.
+
+    Raises:
+        SettingsError: none is.
+    """
+    for module, engine in _ENGINES:
+        if importlib.util.find_spec(module) is not None:
+            return engine(patterns)
+    raise SettingsError("The privacy scanner needs hyperscan or google-re2, and neither is installed.")

@@ -1,7 +1,8 @@
-"""Undoes encodings that hide text inside text: percent signs, HTML entities, `\\u` escapes, base64.
+"""Undoes encodings that hide text inside text: percent signs, HTML entities, `\\u` escapes, base64, hex and the like.
 
-Each decoder yields further views to scan; their spans map to the encoded place in the text as it was sent. Depth is
-bounded by the scanner. Base64 is looked into only where it holds text.
+Each decoder yields further views to scan; their spans map to the encoded place in the text as it was sent. Escapes of
+all sorts are undone in one step, so that a text has one further view a step and not one for each order of sorts.
+Depth is bounded by the scanner. Base64 and hex are looked into only where they hold text.
 """
 
 from __future__ import annotations
@@ -16,43 +17,56 @@ from urllib.parse import unquote_to_bytes
 
 from router.privacy.normalise import Span, View, replaced_view
 
-_PERCENT = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
-_ENTITY = re.compile(r"&#(?:[0-9]{1,7}|[xX][0-9A-Fa-f]{1,6});")
-_ESCAPE = re.compile(r"\\(?:u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|x[0-9A-Fa-f]{2})")
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-=])[A-Za-z0-9+/_\-]{16,}={0,2}")
+_NAMES = "commat|period|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus|equals"
+_ESCAPED = re.compile(
+    r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
+    rf"|(?P<entity>&(?:#(?:[0-9]{{1,7}}|[xX][0-9A-Fa-f]{{1,6}})|{_NAMES});)"
+    r"|\\{1,8}(?P<escape>u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U000[0-9A-Fa-f]{5}|x[0-9A-Fa-f]{2})"
+    r"|(?P<quoted>(?:=[0-9A-F]{2}){2,})"
+)
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-=])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,2}")
+"""One word, or the lines of a block."""
+_HEX = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[2-7][0-9A-Fa-f][ :,]?){8,}(?![0-9A-Za-z])")
+_HEX_JOINTS = re.compile(r"0x|[ :,]")
+_LINE_ENDS = re.compile(r"\r?\n")
+_MEDIA = re.compile(
+    r"data:(?!text/)[a-z]+/[A-Za-z0-9.+\-]{1,64}(?:;[a-z]+=[A-Za-z0-9\-]{1,32})?;base64,(?P<head>[A-Za-z0-9+/_\-]{64})"
+)
+MEDIA_TRIGGER = rb";base64,[A-Za-z0-9+/_\-]{64}"
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """A trigger for the one-pass database, and the decoder behind it."""
+    """Triggers for the one-pass database, and the decoder behind them."""
 
-    trigger: bytes
+    triggers: tuple[bytes, ...]
     decode: Callable[[View], Iterator[View]]
 
 
-def _replacing(pattern: re.Pattern[str], decoded: Callable[[str], str]) -> Callable[[View], Iterator[View]]:
-    def replacement(match: re.Match[str]) -> str:
-        return decoded(match[0])
-
-    def decode(view: View) -> Iterator[View]:
-        if pattern.search(view.text):
-            yield replaced_view(view, pattern, replacement)
-
-    return decode
+def holds_media(text: str) -> bool:
+    """Whether a data URL in `text` carries a picture, sound or file, which no text scanner reads."""
+    return any(_text_in(match["head"]) is None for match in _MEDIA.finditer(text))
 
 
-def _percent(text: str) -> str:
-    return unquote_to_bytes(text).decode("utf-8", "replace")
+def _unescaped(view: View) -> Iterator[View]:
+    if _ESCAPED.search(view.text):
+        yield replaced_view(view, _ESCAPED, _plain)
 
 
-def _escape(text: str) -> str:
-    code = int(text[2:].strip("{}"), 16)
+def _plain(match: re.Match[str]) -> str:
+    if match["percent"]:
+        return unquote_to_bytes(match["percent"]).decode("utf-8", "replace")
+    if match["entity"]:
+        return html.unescape(match["entity"])
+    if match["quoted"]:
+        return bytes.fromhex(match["quoted"].replace("=", "")).decode("utf-8", "replace")
+    code = int(match["escape"][1:].strip("{}"), 16)
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
 def _base64(view: View) -> Iterator[View]:
     for match in _BASE64.finditer(view.text):
-        text = _text_in(match.group())
+        text = _text_in(_LINE_ENDS.sub("", match.group()))
         if text:
             yield View(text, _whole(view, match.span()))
 
@@ -63,15 +77,33 @@ def _text_in(encoded: str) -> str | None:
     if len(body) % 4 == 1:
         return None
     try:
-        text = base64.b64decode(body + "=" * (-len(body) % 4)).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
+        raw = base64.b64decode(body + "=" * (-len(body) % 4))
+    except binascii.Error:
+        return None
+    return _as_text(raw)
+
+
+def _as_text(raw: bytes) -> str | None:
+    """UTF-8, or UTF-16 where every other byte is zero, as it is for Latin text and digits."""
+    zeros = b"\0\0\0\0"
+    charset = "utf-16-le" if raw[1:8:2] == zeros else "utf-16-be" if raw[0:8:2] == zeros else "utf-8"
+    try:
+        text = raw.decode(charset)
+    except UnicodeDecodeError:
         return None
     head = text[:256]
     return text if sum(c.isprintable() or c.isspace() for c in head) >= 0.9 * len(head) else None
 
 
+def _hex(view: View) -> Iterator[View]:
+    for match in _HEX.finditer(view.text):
+        digits = _HEX_JOINTS.sub("", match.group())
+        if len(digits) % 2 == 0:
+            yield View(bytes.fromhex(digits).decode("latin-1"), _whole(view, match.span()))
+
+
 def _whole(view: View, encoded: Span) -> Callable[[Span], Span]:
-    """Any finding in decoded base64 stands for the whole encoded word."""
+    """Any finding in a decoded block stands for the whole encoded block."""
 
     def to_sent(_: Span) -> Span:
         return view.to_sent(encoded)
@@ -80,8 +112,15 @@ def _whole(view: View, encoded: Span) -> Callable[[Span], Span]:
 
 
 ALL = (
-    Encoding(rb"%[0-9A-Fa-f]{2}", _replacing(_PERCENT, _percent)),
-    Encoding(rb"&#[0-9xX]", _replacing(_ENTITY, html.unescape)),
-    Encoding(rb"\\(?:u[0-9A-Fa-f{]|x[0-9A-Fa-f]{2})", _replacing(_ESCAPE, _escape)),
-    Encoding(rb"[A-Za-z0-9+/_\-]{16}", _base64),
+    Encoding(
+        (
+            rb"%[0-9A-Fa-f]{2}",
+            rb"&(?:#[0-9xX]|[a-z]{3,6};)",
+            rb"\\(?:u[0-9A-Fa-f{]|U000|x[0-9A-Fa-f]{2})",
+            rb"(?:=[0-9A-F]{2}){2}",
+        ),
+        _unescaped,
+    ),
+    Encoding((rb"[A-Za-z0-9+/_\-]{16}",), _base64),
+    Encoding((rb"(?:[2-7][0-9A-Fa-f][ :,]?){8}",), _hex),
 )

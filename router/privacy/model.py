@@ -9,13 +9,14 @@ from shared.privacy import PrivacyClass
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """One finding: its kind (`card`, `iban`, …), where the text stands in the body, and the character span
-    `[start, end)` in that text as it was sent. The matched value is not kept."""
+    """One finding: its kind (`card`, `iban`, …), where the text stands in the body, the character span `[start, end)`
+    in that text as it was sent, and how sure the recogniser is (0 to 1). The matched value is not kept."""
 
     kind: str
     position: str
     start: int
     end: int
+    score: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

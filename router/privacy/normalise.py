@@ -18,6 +18,7 @@ Span = tuple[int, int]
 
 _ASSIGNED = (range(0x80, 0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200))
 """Code points that can need folding: all planes with letters, and the tags and variation selectors."""
+_LATIN = "\u00ff"
 _ASTRAL = "\U00010000"
 _ASTRAL_CHAR = re.compile("[\U00010000-\U0010ffff]")
 _DROPPED_CATEGORIES = frozenset({"Cf", "Mn", "Me"})
@@ -53,6 +54,8 @@ class Folder:
     def __init__(self) -> None:
         chars = (chr(code) for codes in _ASSIGNED for code in codes)
         self._folds = {char: folded for char in chars if (folded := _fold(char)) != char}
+        # Text of one byte a character has few that fold, and is told by trying: most European text is such.
+        self._foldable_latin = re.compile(f"[{_ranges(ord(char) for char in self._folds if char <= _LATIN)}]")
         # Two patterns: a character class is only a table look-up while it stays within one plane.
         self._foldable = re.compile(f"[{_ranges(ord(char) for char in self._folds if char < _ASTRAL)}]")
 
@@ -61,6 +64,10 @@ class Folder:
         view = plain_view(text)
         if text.isascii():
             return view
+        if _is_latin(text):
+            return (
+                replaced_view(view, self._foldable_latin, self._fold_of) if self._foldable_latin.search(text) else view
+            )
         for pattern in (self._foldable, _ASTRAL_CHAR):
             if pattern.search(view.text):
                 view = replaced_view(view, pattern, self._fold_of)
@@ -99,6 +106,14 @@ class _Replaced:
     def _keep(self, start: int, end: int) -> None:
         self._starts.extend(range(start, end))
         self._ends.extend(range(start + 1, end + 1))
+
+
+def _is_latin(text: str) -> bool:
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _same(span: Span) -> Span:

@@ -60,16 +60,18 @@ class EgressPermit:
 
 
 def mint(decision: Decision, classification: Classification, body_digest: str, decision_id: str) -> EgressPermit:
-    """The permit for the body with that digest.
+    """The permit for the body with that digest; `classification` is the conclusion over the body as it travels.
 
     Raises:
-        PrivacyUnavailable: the scan did not finish, the action does not let the body travel as it is, or the
-            cloud is not among the zones and candidates of the decision.
+        PrivacyUnavailable: the scan did not finish, the action does not let the body travel, something is left in
+            a body that was to be masked, or the cloud is not among the zones of the decision.
     """
     if not classification.complete or decision.privacy_class is PrivacyClass.UNKNOWN:
         raise PrivacyUnavailable("This content was not scanned as a whole and stays on the edge.")
-    if decision.action is not Action.ANY or Zone.CLOUD not in decision.allowed_zones:
+    if decision.action not in (Action.ANY, Action.MASK) or Zone.CLOUD not in decision.allowed_zones:
         raise PrivacyUnavailable("Policy does not let this content leave the edge.")
+    if decision.action is Action.MASK and classification.privacy_class is not PrivacyClass.PUBLIC:
+        raise PrivacyUnavailable("This content could not be masked and stays on the edge.")
     return EgressPermit(
         _SEAL,
         decision_id=decision_id,

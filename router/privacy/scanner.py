@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from router.privacy import encodings
-from router.privacy.database import PatternDatabase
+from router.privacy.database import compiled
 from router.privacy.model import Classification, Entity
-from router.privacy.normalise import Folder, View
-from router.privacy.recognisers import ALL
+from router.privacy.normalise import Folder, Span, View
+from router.privacy.plugins.model import GuardedPlugin
+from router.privacy.recognisers import built_in
 from router.privacy.recognisers.model import Recogniser
 from shared.openai.text import TextPosition
 from shared.privacy import PrivacyClass, strictest
 
-MAX_DEPTH = 2
-"""Encodings undone inside one another."""
+MAX_DEPTH = 3
+"""Encodings undone inside one another; what is encoded more deeply makes the body unknown."""
 DEFAULT_LIMIT_CHARS = 16 * 1024 * 1024
 """Characters scanned for one body, decoded ones included; beyond it the body is unknown."""
 MAX_ENTITIES = 4_096
@@ -36,23 +37,37 @@ class _Stopped(Exception):
 class Scanner:
     """A compiled scanner, safe to use from many threads."""
 
-    def __init__(self, recognisers: Sequence[Recogniser] = ALL, *, limit_chars: int = DEFAULT_LIMIT_CHARS) -> None:
-        self._recognisers = tuple(recognisers)
+    def __init__(
+        self,
+        recognisers: Sequence[Recogniser] | None = None,
+        *,
+        plugins: Sequence[GuardedPlugin] = (),
+        limit_chars: int = DEFAULT_LIMIT_CHARS,
+    ) -> None:
+        """`recognisers` are all of this package's own unless given."""
+        self._plugins = tuple(plugins)
+        self._recognisers = tuple(built_in() if recognisers is None else recognisers)
+        self._untriggered = tuple(r for r in self._recognisers if not r.triggers)
         self._limit_chars = limit_chars
         self._folder = Folder()
         patterns = [(n, trigger) for n, r in enumerate(self._recognisers) for trigger in r.triggers]
-        patterns += [(n, e.trigger) for n, e in enumerate(encodings.ALL, start=len(self._recognisers))]
-        self._database = PatternDatabase(patterns)
+        first = len(self._recognisers)
+        patterns += [(n, trigger) for n, e in enumerate(encodings.ALL, start=first) for trigger in e.triggers]
+        self._media = first + len(encodings.ALL)
+        patterns.append((self._media, encodings.MEDIA_TRIGGER))
+        self._database = compiled(patterns)
 
     def scan(self, texts: Iterable[TextPosition], *, expired: Callable[[], bool] | None = None) -> Classification:
         """The conclusion over `texts`. `expired` is asked often; once it is true the scan ends as `unknown`."""
         run = _Run(self._limit_chars, expired)
-        cause = None
+        cause: str | None = None
         try:
             for text in texts:
                 self._scan_view(run, text, self._folder.view(text.text), MAX_DEPTH)
         except _Stopped as stopped:
             cause = stopped.cause
+        if cause is None and run.unread:
+            cause = "undecodable"
         privacy_class = PrivacyClass.UNKNOWN if cause else strictest(*run.classes)
         return Classification(privacy_class, tuple(run.entities), complete=cause is None, cause=cause)
 
@@ -63,9 +78,19 @@ class Scanner:
             run.check()
             if number < len(self._recognisers):
                 self._recognise(run, text, view, self._recognisers[number])
-            elif depth > 0:
+            elif number == self._media:
+                run.unread = run.unread or encodings.holds_media(view.text)
+            else:
                 for inner in self._decoded(view, number):
+                    if depth == 0:
+                        raise _Stopped("overflow")
                     self._scan_view(run, text, inner, depth - 1)
+        for recogniser in self._untriggered:
+            self._recognise(run, text, view, recogniser)
+        for plugin in self._plugins:
+            for finding, privacy_class in plugin.read(view.text, run.tick):
+                span = finding.start, finding.end
+                self._note(run, text, view, span, finding.kind, finding.score, privacy_class)
 
     def _decoded(self, view: View, number: int) -> Iterator[View]:
         for inner in encodings.ALL[number - len(self._recognisers)].decode(view):
@@ -74,9 +99,23 @@ class Scanner:
 
     def _recognise(self, run: _Run, text: TextPosition, view: View, recogniser: Recogniser) -> None:
         for span in recogniser.find(view.text, run.tick):
-            start, end = view.to_sent(span)
-            if text.is_new(start, end):
-                run.add(Entity(recogniser.kind, text.position, start, end), recogniser.privacy_class)
+            self._note(run, text, view, span, recogniser.kind, recogniser.score, recogniser.privacy_class)
+
+    def _note(
+        self,
+        run: _Run,
+        text: TextPosition,
+        view: View,
+        span: Span,
+        kind: str,
+        score: float,
+        privacy_class: PrivacyClass,
+    ) -> None:
+        start, end = view.to_sent(span)
+        value = text.text[start:end]
+        # In joined texts, most of what lies within one was found there; what needed a word from another was not.
+        if not text.is_within_one(start, end) or not run.knows(kind, value):
+            run.add(Entity(kind, text.position, start, end, score), privacy_class, value)
 
 
 class _Run:
@@ -85,6 +124,8 @@ class _Run:
     def __init__(self, limit_chars: int, expired: Callable[[], bool] | None) -> None:
         self.entities: dict[Entity, None] = {}
         self.classes: set[PrivacyClass] = set()
+        self.unread = False
+        self._values: set[tuple[str, str]] = set()  # ends with the scan; nothing of it goes into the conclusion
         self._left_chars = limit_chars
         self._expired = expired
         self._ticks = 0
@@ -104,8 +145,13 @@ class _Run:
         if self._left_chars < 0:
             raise _Stopped("overflow")
 
-    def add(self, entity: Entity, privacy_class: PrivacyClass) -> None:
+    def knows(self, kind: str, value: str) -> bool:
+        """Whether the same was found before in this body."""
+        return (kind, value) in self._values
+
+    def add(self, entity: Entity, privacy_class: PrivacyClass, value: str) -> None:
         if len(self.entities) >= MAX_ENTITIES:
             raise _Stopped("overflow")
         self.entities[entity] = None
         self.classes.add(privacy_class)
+        self._values.add((entity.kind, value))

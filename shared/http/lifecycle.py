@@ -78,7 +78,9 @@ async def serve(
     """Serve `app` on `listener` until a signal, then drain; return the exit code (0, or 130 for a hurried end)."""
     log = logs.get(component)
     # A handler is cancelled as soon as its client leaves, so that upstream work stops within the same moment.
-    runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_AFTER_S)
+    runner = web.AppRunner(
+        app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_AFTER_S, auto_decompress=False
+    )
     await runner.setup()
     await web.SockSite(runner, listener).start()
     address = listener.getsockname()

@@ -10,6 +10,9 @@ _BYTES_PER_TOKEN = 3
 """Bytes of UTF-8 a token covers at least on average in prose of SmolLM2, Llama 3 and Qwen tokenizers. The estimate
 only orders backends; whether a prompt fits is the backend's own count (see `context_length_exceeded`)."""
 
+FEATURES = ("tools", "structured_output", "logprobs")
+"""What a request may need of a backend beyond plain text."""
+
 
 class Endpoint(StrEnum):
     """OpenAI routes that carry a prompt."""

@@ -129,6 +129,11 @@ def _has_content(choice: dict[str, Any]) -> bool:
     return isinstance(delta, dict) and any(delta.get(key) for key in _CONTENT_KEYS)
 
 
+def data_of(event: bytes) -> bytes:
+    """The joined data lines of one whole event; empty for a comment."""
+    return _data_of(event)[0]
+
+
 def _data_of(event: bytes) -> tuple[bytes, bool]:
     """The joined data lines of an event, and whether its event name is `error`."""
     if event.startswith(b"data: ") and event.count(b"\n") == 2:

@@ -20,6 +20,24 @@ SEAM_CHARS = 256
 _GAP = "\x1e\x1e\x1e\x1e"
 """Stands for the middle of a long text inside a joined one; no finding reaches across it."""
 _FIELD_NAME = re.compile(r"[A-Za-z_]{1,40}\Z")
+_DIGIT = re.compile(r"[0-9]")
+_STRUCTURE = frozenset(
+    {
+        "role",
+        "content",
+        "type",
+        "text",
+        "name",
+        "model",
+        "id",
+        "tool_call_id",
+        "arguments",
+        "description",
+        "url",
+        "refusal",
+    }
+)
+"""Keys of the API itself, which say nothing of the value behind them; any other may, as in `{"ssn": "…"}`."""
 _MEDIA_TYPES = frozenset({"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url"})
 
 
@@ -27,17 +45,17 @@ _MEDIA_TYPES = frozenset({"image_url", "input_image", "input_audio", "file", "in
 class TextPosition:
     """A text of the body and where it stands, such as `messages[0].content`.
 
-    A text joined from several carries `seams`, the offsets where a next one begins. What it says inside one of them
-    is known already: only what crosses a seam is new, and its span counts in the joined text.
+    A text joined from several carries `seams`, the offsets where a next one begins; spans count in the joined text.
+    What stands inside one of them was mostly found there already; what crosses a seam was not.
     """
 
     position: str
     text: str
     seams: tuple[int, ...] = ()
 
-    def is_new(self, start: int, end: int) -> bool:
-        """Whether a finding at `[start, end)` is not one of a single text that is yielded by itself."""
-        return not self.seams or any(start < seam < end for seam in self.seams)
+    def is_within_one(self, start: int, end: int) -> bool:
+        """Whether `[start, end)` lies in one of several joined texts, which is yielded by itself too."""
+        return bool(self.seams) and not any(start < seam < end for seam in self.seams)
 
 
 def texts_of(body: dict[str, Any]) -> Iterator[TextPosition]:
@@ -80,7 +98,10 @@ def _walk(node: Any, position: str, nested: int) -> Iterator[TextPosition]:
             name = key if _FIELD_NAME.match(key) else "*"
             if name == "*":
                 yield TextPosition(f"{position}.*" if position else "*", key)
-            yield from _walk(value, f"{position}.{name}" if position else name, nested)
+            inner = f"{position}.{name}" if position else name
+            yield from _walk(value, inner, nested)
+            if isinstance(value, str) and key not in _STRUCTURE and len(value) <= SEAM_CHARS and _DIGIT.search(value):
+                yield _join(inner, [key, value], " ")
     elif isinstance(node, list):
         for index, value in enumerate(node):
             yield from _walk(value, f"{position}[{index}]", nested)

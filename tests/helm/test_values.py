@@ -23,6 +23,7 @@ FREE_FORM = {
     "global",  # belongs to all charts of a release
     "extraObjects",  # any object of any API
     "engine_kwargs",  # whatever the engine takes
+    "PluginSettings.properties.options",  # whatever a recogniser of others takes
     "FieldsV1",  # of Kubernetes itself, whose schema says no more
 }
 

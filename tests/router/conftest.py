@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from router.app import Router, build_router
-from router.audit.storage import tail
+from router.audit.files import tail
 from router.privacy.scanner import Scanner
 from router.settings import RouterSettings
 from shared.clock import SystemClock
@@ -68,9 +68,9 @@ class RunningRouter:
         )
 
     async def records(self, count: int) -> list[dict[str, Any]]:
-        """All audit records, once there are `count`."""
-        await eventually(lambda: len(tail(self.audit_dir, 10_000)) >= count)
-        return tail(self.audit_dir, 10_000)
+        """All records of requests, once there are `count`."""
+        await eventually(lambda: len(tail(self.audit_dir, 10_000, "request")) >= count)
+        return tail(self.audit_dir, 10_000, "request")
 
     def in_flight(self) -> int:
         return sum(backend.in_flight for backend in self.router.directory.snapshot().backends)
@@ -108,7 +108,13 @@ async def start_router(tmp_path: Path, scanner: Scanner) -> AsyncIterator[StartR
         chosen = settings.pop("scanner", scanner)
         values = {"port": 0, "audit": {"dir": audit_dir, "key_file": tmp_path / "audit.key"}, **settings}
         router = await build_router(RouterSettings(**values), SystemClock(), scanner=chosen)
-        runner = web.AppRunner(router.application, handler_cancellation=True, access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(
+            router.application,
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=0.5,
+            auto_decompress=False,
+        )
         await runner.setup()
         runners.append(runner)
         site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -58,10 +58,10 @@ async def test_audit_shows_and_checks_the_log(start_router: StartRouter, edge: U
     key = router.audit_dir.parent / "audit.key"
     config.write_text(f"router: {{audit: {{dir: {router.audit_dir}, key_file: {key}}}}}\n")
     shown = await run("audit", "tail", "-n", "2", "--json", "--config", str(config))
-    assert [orjson.loads(line)["seq"] for line in shown.output.splitlines()] == [2, 3]
+    assert [orjson.loads(line)["seq"] for line in shown.output.splitlines()] == [3, 4]
     assert "ok" in (await run("audit", "tail", "--config", str(config))).output
     checked = await run("audit", "verify", "--config", str(config))
-    assert checked.exit_code == 0 and "3 records" in checked.output
+    assert checked.exit_code == 0 and "4 records" in checked.output
     [path] = router.audit_dir.glob("*.jsonl")
     path.write_bytes(path.read_bytes().replace(b'"status":200', b'"status":500', 1))
     broken = await run("audit", "verify", "--config", str(config), "--json")

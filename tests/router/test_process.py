@@ -179,3 +179,39 @@ async def _draining(session: aiohttp.ClientSession, url: str) -> None:
                 return
         await asyncio.sleep(0.01)
     raise AssertionError("readiness did not end")
+
+
+async def test_sighup_takes_a_changed_policy_over_at_once(
+    tmp_path: Path, cloud: Upstream, free_port: Callable[[], int], session: aiohttp.ClientSession
+) -> None:
+    """And a bad one leaves everything as it is; the process lives on."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: []\n")
+    section = orjson.dumps({"file": str(policy), "reload_s": 3600}).decode()
+    router = Process(free_port(), tmp_path, cloud, policy=section)
+
+    async def reloads(outcome: str) -> bool:
+        async with session.get(f"{router.url}/metrics") as response:
+            return f'policy_reloads_total{{outcome="{outcome}"}} 1.0' in await response.text()
+
+    async def hangup(outcome: str) -> None:
+        router.process.send_signal(signal.SIGHUP)
+        deadline = time.monotonic() + 10
+        while not await reloads(outcome):
+            assert time.monotonic() < deadline, f"not {outcome}"
+            await asyncio.sleep(0.05)
+
+    try:
+        await router.ready(session)
+        await hangup("unchanged")
+        policy.write_text("rules: [{name: cap, act: {output_cap_tokens: 3}}]\n")
+        await hangup("applied")
+        policy.write_text("rules: [{name: cap, act: {output_cap_token: 3}}]\n")
+        await hangup("refused")
+        async with session.post(f"{router.url}/v1/chat/completions", json={**BODY, "stream": False}) as response:
+            assert response.status == 200
+        assert orjson.loads(cloud.exchanges[-1].body)["max_tokens"] == 3
+        router.process.send_signal(signal.SIGTERM)
+        assert await router.exit_code() == 0
+    finally:
+        router.end()

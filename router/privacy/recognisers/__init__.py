@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from router.privacy.recognisers import cards, chinese, credentials, emails, iban, phones, social_security
+from router.privacy.recognisers import (
+    addresses,
+    cards,
+    chinese,
+    credentials,
+    emails,
+    iban,
+    national_ids,
+    phones,
+    social_security,
+)
 from router.privacy.recognisers.model import Recogniser
 
-ALL: tuple[Recogniser, ...] = (
-    *cards.RECOGNISERS,
-    *iban.RECOGNISERS,
-    *chinese.RECOGNISERS,
-    *emails.RECOGNISERS,
-    *phones.RECOGNISERS,
-    *social_security.RECOGNISERS,
-    *credentials.RECOGNISERS,
-)
+
+def built_in() -> tuple[Recogniser, ...]:
+    """All recognisers of this package."""
+    return (
+        *cards.RECOGNISERS,
+        *iban.RECOGNISERS,
+        *chinese.RECOGNISERS,
+        *national_ids.recognisers(),
+        *emails.RECOGNISERS,
+        *phones.RECOGNISERS,
+        *addresses.RECOGNISERS,
+        *social_security.RECOGNISERS,
+        *credentials.RECOGNISERS,
+    )

@@ -16,7 +16,8 @@ from shared.privacy import PrivacyClass
 
 _WORD = "A-Za-z0-9"
 _URL = "A-Za-z0-9_\\-"
-_MAX_CHARS = 512
+_MAX_CHARS = 32 * 1024
+"""A token is taken whole: what a bound cut off would go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,41 @@ _SHAPES = (
     _Shape("azure_key", "AccountKey=", "A-Za-z0-9+/=", 40),
     _Shape("jwt", "eyJ[A-Za-z0-9_\\-]{8,4096}[.]eyJ[A-Za-z0-9_\\-]{8,8192}[.]", _URL, 16, "[.]eyJ[A-Za-z0-9_\\-]{8}"),
     _Shape("age_key", "AGE-SECRET-KEY-1", "A-Z0-9", 58),
+    _Shape("openrouter_key", "sk-or-v1-", "0-9a-f", 48),
+    _Shape("perplexity_key", "pplx-", _WORD, 40),
+    _Shape("nvidia_key", "nvapi-", _URL, 40),
+    _Shape("replicate_token", "r8_", _WORD, 36),
+    _Shape("azure_devops_token", "AZDO", _WORD, 48),
+    _Shape("shopify_token", "shp(?:at|ca|pa|ss)_", "0-9a-fA-F", 32),
+    _Shape("square_token", "sq0(?:atp|csp|idp)-", _URL, 22),
+    _Shape("grafana_token", "gl(?:sa|c)_", "A-Za-z0-9+/=_", 32),
+    _Shape("vault_token", "hv[sbr][.]", _URL, 24),
+    _Shape("docker_token", "dckr_(?:pat|oat)_", _URL, 24),
+    _Shape("atlassian_token", "AT(?:ATT|CTT)3", "A-Za-z0-9_\\-=", 60),
+    _Shape("linear_key", "lin_api_", _WORD, 32),
+    _Shape("notion_token", "(?:ntn_|secret_)", _WORD, 40),
+    _Shape("figma_token", "figd_", _URL, 36),
+    _Shape("postman_key", "PMAK-", "0-9a-f\\-", 50),
+    _Shape("newrelic_key", "NRAK-", "A-Z0-9", 27),
+    _Shape("sentry_token", "sntry[su]_", "A-Za-z0-9+/=_", 40),
+    _Shape("planetscale_token", "pscale_(?:tkn|pw|oauth)_", "A-Za-z0-9_.\\-", 32),
+    _Shape("pulumi_token", "pul-", "0-9a-f", 40),
+    _Shape("rubygems_key", "rubygems_", "0-9a-f", 48),
+    _Shape("tailscale_key", "tskey-(?:auth-|api-|client-)?", _URL, 20),
+    _Shape("sendinblue_key", "xkeysib-", "0-9a-f\\-", 64),
+    _Shape("mailgun_key", "key-", "0-9a-f", 32),
+    _Shape("mailchimp_key", "[0-9a-f]{32}-us", "0-9", 1),
+    _Shape("twilio_key", "(?:SK|AC)", "0-9a-f", 32),
+    _Shape("discord_token", "[MNO][A-Za-z0-9_\\-]{23,27}[.][A-Za-z0-9_\\-]{6}[.]", _URL, 27),
+    _Shape("discord_webhook", "discord(?:app)?[.]com/api/webhooks/[0-9]{15,21}/", _URL, 50),
+    _Shape("facebook_token", "EAAC", _WORD, 60),
+    _Shape("github_token", "ghs_", "A-Za-z0-9_.\\-", 36),
+    _Shape("stripe_key", "(?:pk|ek)_live_", _WORD, 16),
+    _Shape("supabase_key", "sb(?:p|_secret)_", _WORD, 30),
+    _Shape("terraform_token", "[A-Za-z0-9]{14}[.]atlasv1[.]", _URL, 60),
+    _Shape("artifactory_token", "AKC[a-z0-9]", _WORD, 60),
+    _Shape("doppler_token", "dp[.](?:pt|st|ct|sa)[.]", "A-Za-z0-9._\\-", 40),
+    _Shape("aws_session", "(?:FwoG|IQoJ)", "A-Za-z0-9+/=", 100),
 )
 
 
@@ -119,6 +155,44 @@ _NOT_A_PASSWORD = re.compile(
 )
 
 
+_ASSIGNED = re.compile(
+    r"(?i)(?:pass(?:word|wd|phrase|code)?|pwd|secret|api[_ -]?key|access[_ -]?key|auth[_ -]?(?:key|token)"
+    r"|client[_ -]?secret|(?:access|refresh|session|bearer|id|bot)[_ -]?token|token|credential|kennwort|passwort"
+    r"|mot de passe|contrase[ñn]a|senha|пароль|парoль"
+    r"|口令|密码|密碼|密钥|パスワード|パスワ[-ー]ド|비밀번호)(?:[_-][A-Za-z0-9_-]{1,24}|[0-9]{1,3}|s)?"
+    r"[\"'`]?\s{0,2}(?:=>|:=|[:=：]|\bis\b|\bist\b|\best\b|\bes\b|是|为|は)\s{0,2}"
+    r"[\"'`]?(?P<value>[^\s\"'`,;<>(){}\[\]，。；、]{6,256})"
+)
+_CURL_USER = re.compile(r"(?:\s-u|--user)[ =][\"']?[^\s:\"']{1,64}:(?P<value>[^\s\"'@]{3,128})")
+_NOT_A_VALUE = re.compile(
+    r"(?i)(?:\$|%\w+%|\{|<|os\.|env|process\.|config|settings|self\.|request|args|getenv|none\b|null\b|true\b|false\b|undefined"
+    r"|string\b|optional|required|https?:|\*{3}|\.{3}|example|dummy|changeme|redacted|placeholder|your)"
+)
+
+
+def _looks_drawn(value: str) -> bool:
+    """Whether an assigned value is more than a word or a name: several sorts of characters, and not a version."""
+    sorts = [any(map(test, value)) for test in (str.isdigit, str.isupper, str.islower)]
+    signs = any(not c.isalnum() for c in value)
+    is_name = re.fullmatch(r"[A-Za-z_][A-Za-z_.\-]*", value) is not None
+    return not is_name and sum(sorts) + signs >= 2 and len(set(value)) >= 5 and not _PLAIN_NUMBER.fullmatch(value)
+
+
+_PLAIN_NUMBER = re.compile(r"[0-9.,:%/\-]+(?:ms|s|kb|mb|gb|px|k|m)?", re.IGNORECASE)
+
+
+def _find_assigned(text: str, tick: Tick) -> Iterator[Span]:
+    for pattern in (_ASSIGNED, _CURL_USER):
+        for match in pattern.finditer(text):
+            tick()
+            value = match["value"]
+            start, end = match.span("value")
+            value = value.rstrip(".?:")
+            called = text[end : end + 1] in ("(", "[", "{")
+            if not called and not _NOT_A_VALUE.match(value) and not _is_placeholder(value) and _looks_drawn(value):
+                yield start, start + len(value)
+
+
 def _find_private_keys(text: str, tick: Tick) -> Iterator[Span]:
     for pattern in (_PRIVATE_KEY, _PUTTY_KEY):
         for match in pattern.finditer(text):
@@ -172,6 +246,18 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[ \t]{1,4}[A-Za-z0-9+/]{8}",), _find_basic),
     Recogniser(
         "aws_secret_key", PrivacyClass.SECRET, (rb"(?i)aws.{0,40}[=:\"' ][A-Za-z0-9/+]{40}",), _find_aws_secrets
+    ),
+    Recogniser(
+        "password",
+        PrivacyClass.SECRET,
+        (
+            rb"(?i)(?:pass|pwd|secret|key|token|credential|kennwort|mot de passe|contrase|senha)"
+            rb"[A-Za-z0-9_?]{0,32}[\"'`]?\s{0,2}(?:=|:|is|ist|est|es|\?)\s{0,3}[\"'`]?[^\s\"'`]{5}",
+            rb"\?[ :=?]{0,3}[\"'`]?[!->@-~]{6}",
+            rb"(?:\s-u|--user)[ =][\"']?[^\s:]{1,64}:",
+        ),
+        _find_assigned,
+        score=0.8,
     ),
     Recogniser(
         "connection_string",

@@ -23,12 +23,14 @@ _UUID_CHARS = 36
 @dataclass(frozen=True, slots=True)
 class Recogniser:
     """`triggers` are byte patterns, one of which fires wherever `find` could succeed. They are matched against the
-    folded text in ASCII, where `?` stands for any other character."""
+    folded text in ASCII, where `?` stands for any other character; without any, `find` reads every text. `score` says
+    how sure a finding is (0 to 1)."""
 
     kind: str
     privacy_class: PrivacyClass
     triggers: tuple[bytes, ...]
     find: Finder
+    score: float = 1.0
 
 
 def by_pattern(pattern: re.Pattern[str]) -> Finder:

@@ -13,28 +13,51 @@ import phonenumbers
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code
+from router.privacy.recognisers.nearby import is_other_number, words
 from shared.privacy import PrivacyClass
 
-_INTERNATIONAL = re.compile(r"(?<![0-9A-Za-z+])(?:\+|00(?=[1-9]))[0-9](?:[ \t.\-/()]{0,3}[0-9]){6,14}(?![0-9])")
+_INTERNATIONAL = re.compile(
+    r"(?<![0-9A-Za-z+])(?:\+|(?<![0-9][ .\-])00(?=[1-9]))[0-9](?:[ \t.\-/()]{0,3}[0-9]){6,14}(?![0-9])"
+)
 _NATIONAL: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?<![0-9.\-+])(?<!\+1 )\([2-9][0-9]{2}\)[ .-]?[2-9][0-9]{2}[ .-][0-9]{4}(?![0-9\-])"), "US"),
     (re.compile(r"(?<![0-9.\-+])(?:1[.-])?[2-9][0-9]{2}([.-])[2-9][0-9]{2}\1[0-9]{4}(?![0-9.\-])"), "US"),
     (re.compile(r"(?<![0-9.\-+])0[1-9](?:([ .-])[0-9]{2})(?:\1[0-9]{2}){3}(?![0-9.\-])"), "FR"),
     (re.compile(r"(?<![0-9.\-+])\(?0[127][0-9]{2,4}\)? [0-9]{3,4} [0-9]{3,4}(?![0-9\-])"), "GB"),
     (re.compile(r"(?<![0-9.\-+])\(?02[0-9]\)? [0-9]{4} [0-9]{4}(?![0-9\-])"), "GB"),
+    (re.compile(r"(?<![0-9.\-+])0[789]0-[0-9]{4}-[0-9]{4}(?![0-9\-])"), "JP"),
+    (re.compile(r"(?<![0-9.\-+])0[1-9]-[0-9]{4}-[0-9]{4}(?![0-9\-])"), "JP"),
+    (re.compile(r"(?<![0-9.\-+])01[016789]-[0-9]{3,4}-[0-9]{4}(?![0-9\-])"), "KR"),
+    (re.compile(r"(?<![0-9.\-+])0(?:10|2[0-9])-[2-8][0-9]{7}(?![0-9\-])"), "CN"),
+    (re.compile(r"(?<![0-9.\-+])8 ?\(9[0-9]{2}\) ?[0-9]{3}[ -][0-9]{2}[ -][0-9]{2}(?![0-9\-])"), "RU"),
+    (re.compile(r"(?<![0-9.\-+])\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4}(?![0-9\-])"), "BR"),
 )  # fmt: skip
-_NAMED = re.compile(
-    r"(?i)(?:\b(?:tel|phone|mobile|cell|call(?: me)?(?: at| on)?|fax|whatsapp|handy|telefon)\b)[.: ]{0,3}"
+_GROUP = re.compile(r"[0-9]+")
+_NAMED = words(
+    r"(?:\b(?:tel[ée]?(?:f[oó]no|phone|fon)?|(?:tele)?phones?|mobile|mobil|m[óo]vil|cell(?:ulare?)?|celular"
+    r"|call(?: me)?(?: at| on)?|fax"
+    r"|whatsapp|signal|handy|handynummer|ring(?: me)?|sms|t[ée]l[ée]phone|portable|contact|telefoon|puh)\b"
+    r"|тел(?:ефoн)?|мoб|звoн"
+    r"|电话|電話|手机|手機|联系方式|致电|携帯|전화|연락처|휴대폰|هاتف|फ़ोन|फोन)"
+    r"[\s:：.=\"'-]{0,4}(?:(?:numbers?|no|nr|num|num[eé]ro|n[uú]mero|nummer|is|are|at|on|ist|est|es|work|home|us|me|mine"
+    r"|号码?|號碼?|是|为|為|番号|は|번호|는|은|нoмер|пo)[\s:：.=\"'-]{0,4}){0,4}"
 )
-_AFTER_NAME = re.compile(r"(?:is |at |on |nr\.? |no\.? |number )?(0[1-9][0-9](?:[ \-/]{0,2}[0-9]){6,10})(?![0-9])")
-_NAMED_REGIONS = ("DE", "GB", "FR", "IT", "CN", "JP", "IN", "ES")
+_NO_NUMBER = re.compile(r"(?:19|20)[0-9]{2}[-./][0-9]{1,2}[-./][0-9]{1,2}|1[5-9][0-9]{8}\Z")
+"""A date, or seconds since 1970."""
+_AFTER_NAME = re.compile(r"\(?[0-9](?:[ .\-/()]{0,2}[0-9]){6,13}(?![0-9A-Za-z])")
+_NAMED_REGIONS = (
+    *("US", "GB", "DE", "FR", "ES", "IT", "NL", "BE", "AT", "CH", "PL", "PT", "SE", "NO", "DK", "FI", "IE", "CZ", "GR"),
+    *("RU", "UA", "TR", "CN", "TW", "HK", "JP", "KR", "IN", "SG", "MY", "TH", "ID", "AU", "NZ", "BR", "MX", "AR", "CO"),
+    *("ZA", "IL", "AE"),
+)
+"""Whose plans a number without a country is held against, once a word says that it is one."""
 
 
 def find(text: str, tick: Tick) -> Iterator[Span]:
     """Telephone numbers in `text`."""
     for match in _INTERNATIONAL.finditer(text):
         tick()
-        if _is_valid("+" + match.group().removeprefix("+").removeprefix("00"), None):
+        if _is_international(match.group()):
             yield match.span()
     for pattern, region in _NATIONAL:
         for match in pattern.finditer(text):
@@ -44,8 +67,18 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
     for name in _NAMED.finditer(text):
         tick()
         after = _AFTER_NAME.match(text, name.end())
-        if after and any(_is_valid(after.group(1), region) for region in _NAMED_REGIONS):
-            yield after.span(1)
+        if after is None or _NO_NUMBER.match(after.group()) or is_other_number(text, *after.span()):
+            continue
+        if any(_is_valid(after.group(), region) for region in _NAMED_REGIONS):
+            yield after.span()
+
+
+def _is_international(written: str) -> bool:
+    """Whether the number is in use; or, behind a plus sign and in groups, possible: so are those kept for fiction."""
+    parsed = _parsed("+" + written.removeprefix("+").removeprefix("00"), None)
+    if parsed is None or not phonenumbers.is_possible_number(parsed):
+        return False
+    return phonenumbers.is_valid_number(parsed) or (written[0] == "+" and len(_GROUP.findall(written)) >= 3)
 
 
 def _is_valid(number: str, region: str | None) -> bool:
@@ -74,8 +107,13 @@ RECOGNISERS = (
             rb"(?:\+|00)[0-9](?:[ \t.\-/()]{0,3}[0-9]){6}",
             rb"[2-9][0-9]{2}[).\-][ .\-]?[2-9][0-9]{2}[ .\-][0-9]{4}",
             rb"0[1-9][0-9]?[0-9]?[0-9]?[)]?[ .\-][0-9]{2}",
-            rb"(?i)(?:tel|phone|mobile|cell|call|fax|whatsapp|handy).{0,24}0[1-9][0-9]",
+            rb"\?[ .:]{0,3}\(?[0-9][0-9 .\-/()]{6}",
+            rb"\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4}",
+            rb"8 ?\(9[0-9]{2}\)",
+            rb"(?i)(?:tel|phone|mobil|vil|cel|call|fax|whatsapp|signal|handy|ring|sms|portable|contact|puh)"
+            rb"[^0-9]{0,28}[0-9][0-9 .\-/()]{6}",
         ),
         find,
+        score=0.85,
     ),
 )

@@ -10,8 +10,10 @@ from typing import Any
 import orjson
 import pytest
 
+from router.audit.files import files_of, load_key, tail
 from router.audit.log import AuditLog
-from router.audit.storage import AuditStorage, files_of, load_key, tail, verify
+from router.audit.storage import AuditStorage
+from router.audit.verification import verify
 from shared.errors import SettingsError
 from shared.privacy import PrivacyClass
 from shared.testing.clock import ManualClock
@@ -93,6 +95,9 @@ class FailingStorage:
     def __init__(self) -> None:
         self.failing = False
         self.kept: list[Mapping[str, Any]] = []
+
+    def sync(self) -> None:
+        """Nothing is held back."""
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         if self.failing:

@@ -8,7 +8,7 @@ import io
 import orjson
 import pytest
 
-from router.audit.storage import verify
+from router.audit.verification import verify
 from shared import logs
 from shared.testing import answers
 from shared.testing.answers import MODEL

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 
-from shared.fleet import BackendState, ServedModel
+from router.audit.files import find_policy
+from router.audit.replay import replay
+from router.fleet.directory import BULK_FROM
+from shared.fleet import BackendState, FleetSnapshot, ServedModel
 from shared.testing.answers import MODEL
 from shared.testing.upstream import Upstream
 from tests.router.conftest import PERSONAL_TEXT, StartRouter, eventually
@@ -162,3 +165,28 @@ async def test_clients_cannot_grow_the_metrics(start_router: StartRouter, edge: 
     after, text = await series()
     assert after - before < 40
     assert "canary" not in text and len(text) < 1_000_000
+
+
+async def test_a_large_fleet_is_decided_over_columns_and_recorded_in_part(
+    start_router: StartRouter, edge: Upstream
+) -> None:
+    """The quickest of hundreds serves, what changes between two requests counts, and the record replays."""
+    router = await start_router(policy={"stale_after_ms": 600_000})
+    count = BULK_FROM + 20
+    for n in range(count):
+        await router.report(f"http://127.0.0.1:1/{n}", f"pi-{n:03}", prefill_tokens_per_s=100.0 + n)
+    await router.report(edge, "pi-best", prefill_tokens_per_s=5_000.0)
+    for slower in (5_000.0, 90_000.0):
+        async with router.ask() as response:
+            assert response.headers["x-isthmus-backend"] == "pi-best"
+        await router.report(edge, "pi-best", prefill_tokens_per_s=slower)
+    records = await router.records(2)
+    for record in records:
+        assert len(record["fleet"]) + record["fleet_left_out"] == count + 1
+        policy = find_policy(router.audit_dir, record["decision"]["policy"])
+        assert policy is not None and replay(record, policy).differences == ()
+    fleet = router.router.directory.snapshot()
+    view = router.router.directory.view(fleet)
+    assert view is not None
+    small = FleetSnapshot(fleet.backends[:3], fleet.taken_ms)
+    assert router.router.directory.view(small) is None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
-from router.policy.model import DecisionFacts, Mode, Policy, Route, Slo
+from router.policy.model import Act, Cost, DecisionFacts, Match, Mode, Policy, Route, Rule, Slo
 from router.policy.rules import build_policy
 from shared.fleet import (
     BackendSnapshot,
@@ -138,8 +139,52 @@ def fleets(draw: st.DrawFn) -> FleetSnapshot:
     )
 
 
+KINDS = ("card", "email", "phone")
+
+
+def _maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+def _some(values: Any) -> st.SearchStrategy[Any]:
+    return _maybe(st.frozensets(st.sampled_from(values), min_size=1))
+
+
+def rules() -> st.SearchStrategy[tuple[Rule, ...]]:
+    """Any rules, such as loading would refuse among them: what `decide` promises does not rest on that check."""
+    match = st.builds(
+        Match,
+        classes=_some(PrivacyClass),
+        any_entity=_some(KINDS),
+        only_entities=_some(KINDS),
+        models=_maybe(st.sampled_from([("small",), ("s*", "x"), ("other*",)])),
+        keys=_maybe(st.sampled_from([("app-*",), ("ops",), ("*",)])),
+        routes=_some(Route),
+        features=_some(["tools", "logprobs"]),
+        min_prompt_tokens=_maybe(st.integers(1, 6_000)),
+        max_prompt_tokens=_maybe(st.integers(1, 12_000)),
+        week_minutes=_maybe(st.just(((480, 1_080), (1_920, 2_520)))),
+    )
+    act = st.builds(
+        Act,
+        action=_maybe(st.sampled_from(Action)),
+        zones=_some(Zone),
+        mode=_maybe(st.sampled_from(Mode)),
+        output_cap_tokens=_maybe(st.integers(1, 600)),
+        mask_kinds=_some(KINDS),
+        scan_answers=_maybe(st.booleans()),
+    )
+    # Most conditions are left out, so that rules often match.
+    sparse = st.builds(lambda m, keep: Match(**{n: getattr(m, n) for n in keep}), match, st.sets(
+        st.sampled_from(Match.__slots__), max_size=2))  # fmt: skip
+    return st.lists(st.tuples(sparse, act), max_size=4).map(
+        lambda pairs: tuple(Rule(f"r{n}", match, act) for n, (match, act) in enumerate(pairs))
+    )
+
+
 def policies() -> st.SearchStrategy[Policy]:
     """Any policy, `mask` included: it can be written down even though loading one is refused."""
+    price = _maybe(st.floats(0, 5))
     return st.builds(
         Policy,
         mode=st.sampled_from(Mode),
@@ -150,16 +195,24 @@ def policies() -> st.SearchStrategy[Policy]:
         hysteresis_ratio=st.floats(0, 0.9),
         digest=st.just("sha256:0"),
         dwell_ms=st.integers(0, 9_000),
+        cost=st.builds(Cost, price, price, st.floats(0, 3_000), st.floats(0, 30)),
+        rules=rules(),
     )
 
 
-def requests() -> st.SearchStrategy[DecisionFacts]:
+@st.composite
+def requests(draw: st.DrawFn) -> DecisionFacts:
     """Any request for the model `small`."""
-    return st.builds(
-        facts,
-        st.sampled_from(PrivacyClass),
-        st.sampled_from(Route),
-        prompt_tokens=st.integers(1, 12_000),
-        max_tokens=st.none() | st.integers(1, 5_000),
-        features=st.sampled_from([frozenset(), frozenset({"tools"})]),
+    made = facts(
+        draw(st.sampled_from(PrivacyClass)),
+        draw(st.sampled_from(Route)),
+        prompt_tokens=draw(st.integers(1, 12_000)),
+        max_tokens=draw(st.none() | st.integers(1, 5_000)),
+        features=draw(st.sampled_from([frozenset(), frozenset({"tools"})])),
+    )
+    return replace(
+        made,
+        entity_kinds=draw(st.frozensets(st.sampled_from(KINDS))),
+        key_name=draw(st.sampled_from([None, "app-web", "ops"])),
+        week_minute=draw(st.integers(0, 10_079)),
     )

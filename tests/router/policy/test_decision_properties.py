@@ -7,15 +7,18 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.policy.bulk import Bulk
+from router.policy.columns import columns_of
 from router.policy.decision import decide
 from router.policy.model import DecisionFacts, Policy, Route
 from router.policy.refusal import refusal
+from router.policy.terms import terms_of
 from router.policy.words import explain
 from router.policy.zones import action_for
 from shared.errors import CapacityError, ClientError
 from shared.fleet import BackendSnapshot, FleetSnapshot, ThermalLevel, Zone
 from shared.privacy import Action, PrivacyClass, narrowest
-from tests.router.policy.builders import EDGE_ZONES, NOW_MS, backends, fleets, policies, requests
+from tests.router.policy.builders import EDGE_ZONES, KINDS, NOW_MS, backends, fleets, policies, requests
 
 _UNTIMED = settings(deadline=None, max_examples=80)
 """A busy machine is no failure."""
@@ -31,7 +34,7 @@ def test_no_candidate_stands_outside_the_allowed_zones(
     """PV-01, PV-03: whatever fails or is asked for, what must stay on the edge has no candidate elsewhere."""
     decision = decide(facts, fleet, policy, NOW_MS)
     assert {c.zone for c in decision.candidates} <= decision.allowed_zones
-    if decision.action in (Action.EDGE_ONLY, Action.MASK):
+    if decision.action is Action.EDGE_ONLY:
         assert decision.allowed_zones <= EDGE_ZONES
     if decision.action is Action.BLOCK:
         assert not decision.allowed_zones
@@ -43,15 +46,76 @@ def test_no_candidate_stands_outside_the_allowed_zones(
 
 @_UNTIMED
 @given(requests(), fleets(), policies())
-def test_the_action_is_the_policys_and_unknown_is_never_better_than_any_class(
+def test_without_rules_the_action_is_the_classs(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy) -> None:
+    decision = decide(facts, fleet, replace(policy, rules=()), NOW_MS)
+    assert decision.action is action_for(policy, facts.privacy_class)
+    if facts.privacy_class is PrivacyClass.UNKNOWN:
+        assert decision.action is not Action.MASK
+
+
+@_UNTIMED
+@given(requests(), policies(), st.sampled_from(PrivacyClass), st.frozensets(st.sampled_from(KINDS)))
+def test_unknown_is_never_better_off_than_any_class_with_anything_found(
+    facts: DecisionFacts, policy: Policy, other: PrivacyClass, kinds: frozenset[str]
+) -> None:
+    """PI-11: not fully scanned is held to every rule that could apply to what it may contain."""
+    unknown = terms_of(replace(facts, privacy_class=PrivacyClass.UNKNOWN), policy)
+    known = terms_of(replace(facts, privacy_class=other, entity_kinds=kinds), policy)
+    assert narrowest(unknown.action, known.action) is unknown.action
+    assert _farthest(unknown.by_rule) <= _farthest(known.by_rule)
+
+
+@_UNTIMED
+@given(requests(), policies())
+def test_a_rule_without_a_class_only_narrows(facts: DecisionFacts, policy: Policy) -> None:
+    classless = tuple(replace(rule, match=replace(rule.match, classes=None)) for rule in policy.rules)
+    default = action_for(policy, facts.privacy_class)
+    action = terms_of(facts, replace(policy, rules=classless)).action
+    assert narrowest(action, default) is action
+
+
+@_UNTIMED
+@given(requests(), fleets(), policies())
+def test_a_rules_cap_bounds_every_candidate(facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy) -> None:
+    decision = decide(facts, fleet, policy, NOW_MS)
+    if decision.rule_cap_tokens is not None:
+        for candidate in decision.candidates:
+            assert candidate.output_cap_tokens is not None
+            assert candidate.output_cap_tokens <= decision.rule_cap_tokens
+
+
+@settings(deadline=None, max_examples=250)
+@given(requests(), fleets(), policies(), fleets())
+def test_columns_answer_what_the_list_answers(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, earlier: FleetSnapshot
+) -> None:
+    """Also where they were made from the columns of an earlier fleet."""
+    plain = decide(facts, fleet, policy, NOW_MS)
+    assert decide(facts, fleet, policy, NOW_MS, Bulk(columns_of(fleet.backends))) == plain
+    before = columns_of(earlier.backends)
+    decide(facts, earlier, policy, NOW_MS, Bulk(before))
+    assert decide(facts, fleet, policy, NOW_MS, Bulk(before.updated(fleet.backends))) == plain
+
+
+@_UNTIMED
+@given(requests(), fleets(), policies())
+def test_pv_03_what_cannot_be_masked_stays_on_the_edge(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
 ) -> None:
-    decision = decide(facts, fleet, policy, NOW_MS)
-    if facts.privacy_class is PrivacyClass.UNKNOWN:
-        for each in PrivacyClass:
-            assert narrowest(decision.action, action_for(policy, each)) is decision.action
-    else:
-        assert decision.action is policy.action(facts.privacy_class)
+    decision = decide(replace(facts, maskable=False), fleet, policy, NOW_MS)
+    assert decision.action is not Action.MASK
+    if terms_of(facts, policy).action is Action.MASK:
+        assert decision.allowed_zones <= EDGE_ZONES
+
+
+@_UNTIMED
+@given(requests(), policies())
+def test_pv_03_only_what_was_scanned_as_a_whole_is_masked(facts: DecisionFacts, policy: Policy) -> None:
+    """And of that, where a rule names the kinds to mask, only what holds no other."""
+    terms = terms_of(facts, policy)
+    if terms.action is Action.MASK:
+        assert facts.privacy_class is not PrivacyClass.UNKNOWN
+        assert terms.mask_kinds is None or facts.entity_kinds <= terms.mask_kinds
 
 
 @_UNTIMED
@@ -116,7 +180,8 @@ def test_a_decision_without_candidates_has_a_typed_error_and_words_for_it(
 ) -> None:
     decision = decide(facts, fleet, policy, NOW_MS)
     lines = explain(decision)
-    assert len(lines) == 3 + max(0, len(decision.candidates) - 1) + len(decision.rejected)
+    expected = 3 + (decision.rule is not None) + max(0, len(decision.candidates) - 1) + len(decision.rejected)
+    assert len(lines) == expected
     if not decision.candidates:
         error = refusal(decision, facts)
         assert isinstance(error, (CapacityError, ClientError))
@@ -126,3 +191,7 @@ def test_a_decision_without_candidates_has_a_typed_error_and_words_for_it(
 def _place(decision, backend_id: str) -> int | None:  # type: ignore[no-untyped-def]
     ids = [c.backend_id for c in decision.candidates]
     return ids.index(backend_id) if backend_id in ids else None
+
+
+def _farthest(allowed: frozenset[Zone]) -> int:
+    return max(list(Zone).index(zone) for zone in allowed)

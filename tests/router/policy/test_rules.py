@@ -10,11 +10,11 @@ from shared.privacy import Action, PrivacyClass
 from tests.router.policy.builders import ACTIONS, policy
 
 
-def test_pv_03_mask_is_refused_until_something_masks() -> None:
+def test_pv_03_mask_is_an_action_like_the_others() -> None:
+    assert policy(actions={**ACTIONS, PrivacyClass.PERSONAL: Action.MASK}).action(PrivacyClass.PERSONAL) is Action.MASK
     with pytest.raises(SettingsError) as caught:
-        policy(actions={**ACTIONS, PrivacyClass.PERSONAL: Action.MASK})
-    assert caught.value.param == "router.policy.actions.personal"
-    assert "mask" in caught.value.message
+        policy(actions={**ACTIONS, PrivacyClass.PERSONAL: Action.EDGE_ONLY, PrivacyClass.SECRET: Action.MASK})
+    assert caught.value.param == "router.policy.actions.secret"
 
 
 def test_a_stricter_class_cannot_have_a_wider_action() -> None:

@@ -43,6 +43,9 @@
 {{- include "isthmus.alert" (dict "root" . "alert" "IsthmusAuditLost" "severity" "critical" "for" "0m"
     "expr" (printf "increase(isthmus_router_audit_lost_total{%s}[10m]) > 0" $of)
     "summary" "Audit records of public requests were dropped.") }}
+{{- include "isthmus.alert" (dict "root" . "alert" "IsthmusPolicyRefused" "severity" "warning" "for" "1m"
+    "expr" (printf "max by (pod) (isthmus_router_policy_file_refused{%s}) == 1" $of)
+    "summary" "A router refused the policy file as it is; an earlier policy is in force.") }}
 {{- include "isthmus.alert" (dict "root" . "alert" "IsthmusScannerErrors" "severity" "warning" "for" "10m"
     "expr" (printf "sum by (cause) (rate(isthmus_router_scanner_errors_total{%s}[5m])) > 0" $of)
     "summary" "Bodies cannot be scanned wholly; they count as class unknown and stay at the edge.") }}

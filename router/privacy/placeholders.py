@@ -1,0 +1,139 @@
+"""Typed placeholders for values that must not travel, and the way back from one to its value.
+
+`[CARD_1]` stands for the first card of a conversation wherever it is written again, in whatever grouping. The map
+lives in memory alone, for one request or one session, and has a bound.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+
+MAX_VALUES = 4_096
+MAX_VALUE_CHARS = 1024 * 1024
+"""Characters of all values of one map together."""
+MAX_PLACEHOLDER_CHARS = 64
+_PLACEHOLDER = re.compile(r"(?i)\[([a-z][a-z0-9]*(?:\\{0,2}_[a-z0-9]+)*\\{0,2}_[0-9]{1,5})\\{0,2}\]")
+"""As it was sent, in any case, or with the backslashes that Markdown wants before an underscore."""
+_OPENING = re.compile(r"(?i)\[(?:[a-z][a-z0-9_\\]*)?\Z")
+_SPACES = re.compile(r"\s+")
+_GROUPING = re.compile(r"[\s().\-/]+")
+
+
+class TooManyValues(Exception):
+    """The map is full: the text cannot be masked as a whole."""
+
+
+class Room:
+    """Characters that several maps may hold together."""
+
+    def __init__(self, chars: int) -> None:
+        self._left_chars = chars
+
+    def take(self, chars: int) -> bool:
+        """Take `chars`, if so many are left."""
+        if chars > self._left_chars:
+            return False
+        self._left_chars -= chars
+        return True
+
+    def give_back(self, chars: int) -> None:
+        """Return what an ended map had taken."""
+        self._left_chars += chars
+
+
+class Placeholders:
+    """The map of one conversation."""
+
+    def __init__(self, room: Room | None = None) -> None:
+        """`room` is shared with other maps; None: this one has its own."""
+        self._room = room or Room(MAX_VALUE_CHARS)
+        self._names: dict[tuple[str, str], str] = {}
+        self._values: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+        self._taken: set[str] = set()
+        self.chars = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def reserve(self, texts: Iterable[str]) -> None:
+        """Never give out what the caller's own `texts` already say."""
+        for text in texts:
+            if "[" in text:
+                self._taken.update(name for name in _names_in(text) if name not in self._values)
+
+    def stand_in(self, kind: str, value: str) -> str:
+        """The placeholder of `value`: the same one each time.
+
+        Raises:
+            TooManyValues: the map is full.
+        """
+        identity = (kind, _identity(value))
+        name = self._names.get(identity)
+        if name is None:
+            within = len(self._values) < MAX_VALUES and self.chars + len(value) <= MAX_VALUE_CHARS
+            if not within or not self._room.take(len(value)):
+                raise TooManyValues
+            name = self._names[identity] = self._next_name(kind)
+            self._values[name] = value
+            self.chars += len(value)
+        return f"[{name}]"
+
+    def restored(self, text: str, written: Callable[[str], str]) -> str:
+        """`text` with every placeholder of this map replaced by `written(value)`; others stay as they are."""
+        if "[" not in text:
+            return text
+
+        def value_of(match: re.Match[str]) -> str:
+            value = self._values.get(_plain(match[1]))
+            return match[0] if value is None else written(value)
+
+        return _PLACEHOLDER.sub(value_of, text)
+
+    def _next_name(self, kind: str) -> str:
+        stem = re.sub(r"[^A-Z0-9]+", "_", kind.upper()).strip("_")[:40] or "VALUE"
+        while True:
+            self._counts[stem] = number = self._counts.get(stem, 0) + 1
+            if (name := f"{stem}_{number}") not in self._taken:
+                return name
+
+
+class Restorer:
+    """Puts values back into one text that comes in pieces. What may be the head of a placeholder is held back, at
+    most `MAX_PLACEHOLDER_CHARS` characters of it."""
+
+    def __init__(self, placeholders: Placeholders, written: Callable[[str], str]) -> None:
+        """`written` writes a value as this text wants it, such as with the escapes of a JSON string."""
+        self._placeholders = placeholders
+        self._written = written
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """What can be passed on now."""
+        text = self._held + piece
+        opening = _OPENING.search(text, max(0, len(text) - MAX_PLACEHOLDER_CHARS))
+        cut = opening.start() if opening else len(text)
+        self._held = text[cut:]
+        return self._placeholders.restored(text[:cut], self._written)
+
+    def end(self) -> str:
+        """What was still held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _names_in(text: str) -> Iterator[str]:
+    return (_plain(match[1]) for match in _PLACEHOLDER.finditer(text))
+
+
+def _plain(name: str) -> str:
+    return name.replace("\\", "").upper()
+
+
+def _identity(value: str) -> str:
+    """The same number in another grouping is the same value; letters count as they are written."""
+    folded = unicodedata.normalize("NFKC", value)
+    bare = _GROUPING.sub("", folded)
+    return bare if 2 * sum(map(str.isdigit, bare)) >= len(bare) else _SPACES.sub(" ", folded)

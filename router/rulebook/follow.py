@@ -1,0 +1,110 @@
+"""Follows a policy file: a change that is valid as a whole comes into force at once, any other changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from router.policy.model import Policy
+from router.rulebook.defaults import PolicyDefaults
+from router.rulebook.document import PolicyDocument
+from router.rulebook.load import Vocabulary, parse, policy_of, read
+from router.rulebook.week import week_minute
+from shared import logs
+from shared.clock import Clock
+from shared.errors import SettingsError
+
+OnReload = Callable[[str, Policy], None]
+"""Told the outcome of a reload, `applied`, `unchanged` or `refused`, and the policy in force after it."""
+
+
+class PolicyFollower:
+    """The policy in force. Without a file it is the one of the settings, for ever."""
+
+    def __init__(
+        self,
+        path: Path | None,
+        base: PolicyDefaults,
+        known: Vocabulary,
+        clock: Clock,
+        *,
+        on_reload: OnReload = lambda outcome, policy: None,
+    ) -> None:
+        """Raises: SettingsError: there is no valid policy to begin with."""
+        self._path = path
+        self._base = base
+        self._known = known
+        self._clock = clock
+        self._on_reload = on_reload
+        self._log = logs.get("policy")
+        self._wanted = asyncio.Event()
+        self._judged: bytes | None = None if path is None else read(path)
+        self._fault: str | None = None
+        self._policy = self._policy_in(self._judged)
+        self._zone = ZoneInfo(self._policy.time_zone)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self._policy
+
+    def week_minute(self) -> int:
+        """Now, as the policy's rules read it."""
+        return week_minute(self._clock.unix_s(), self._zone)
+
+    def reload_soon(self) -> None:
+        """Read the file again without waiting for the next look, as after SIGHUP."""
+        self._wanted.set()
+
+    async def run(self, interval_s: float) -> None:
+        """Look at the file once in `interval_s`, and whenever it is asked for."""
+        while self._path is not None:
+            asked = self._wanted.is_set()
+            self._wanted.clear()
+            await self.look(asked=asked)
+            await self._pause(interval_s)
+
+    async def look(self, *, asked: bool = False) -> None:
+        """Read the file, and take it over if it changed and is valid; `asked` reports an unchanged one too."""
+        if self._path is None:
+            return
+        try:
+            raw = await asyncio.to_thread(read, self._path)
+            if raw == self._judged:
+                if asked:
+                    self._on_reload("unchanged", self._policy)
+                return
+            self._judged = raw
+            policy = self._policy_in(raw)
+        except SettingsError as error:
+            self._refuse(error)
+            return
+        self._fault, self._policy, self._zone = None, policy, ZoneInfo(policy.time_zone)
+        self._log.info("policy_applied", digest=policy.digest, rules=len(policy.rules))
+        self._on_reload("applied", policy)
+
+    def _refuse(self, error: SettingsError) -> None:
+        """Keep the policy in force, and say why once."""
+        if error.param == "router.policy.file":  # it may not have been read at all
+            self._judged = None
+        if error.message != self._fault:
+            self._fault = error.message
+            self._log.error("policy_refused", error=error.message, digest_in_force=self._policy.digest)
+            self._on_reload("refused", self._policy)
+
+    def _policy_in(self, raw: bytes | None) -> Policy:
+        if raw is None or self._path is None:
+            return policy_of(PolicyDocument(), self._base, self._known)
+        return policy_of(parse(raw, self._path), self._base, self._known, self._path)
+
+    async def _pause(self, interval_s: float) -> None:
+        """Return after the interval, or as soon as a reload is asked for."""
+        timer = asyncio.ensure_future(self._clock.sleep(interval_s))
+        wanted = asyncio.ensure_future(self._wanted.wait())
+        try:
+            await asyncio.wait({timer, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            wanted.cancel()

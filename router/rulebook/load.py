@@ -1,0 +1,235 @@
+"""Reads a policy file whole, or refuses it with the line at fault and the nearest name that would have been right."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+import yaml
+from pydantic import ValidationError
+
+from router.policy.model import Act, Cost, Match, Policy, Rule, Slo
+from router.policy.rules import build_policy
+from router.rulebook.defaults import PolicyDefaults
+from router.rulebook.document import PolicyDocument, RuleDocument
+from router.rulebook.names import names_at
+from shared.errors import SettingsError
+from shared.openai.facts import FEATURES
+
+LIMIT_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Names that a rule may use. `keys` is None where they are not known, as without a router's settings."""
+
+    kinds: frozenset[str]
+    keys: frozenset[str] | None = None
+    features: frozenset[str] = frozenset(FEATURES)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 18:00, off and no are texts, and a name stands once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, "a name stands twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+_INT, _BOOL = "tag:yaml.org,2002:int", "tag:yaml.org,2002:bool"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, shape) for tag, shape in shapes if tag not in (_INT, _BOOL)]
+    for first, shapes in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$"), list("tf"))
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a policy file.
+
+    Raises:
+        SettingsError: it cannot be read, or is larger than any policy.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LIMIT_BYTES + 1)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"The policy file {path}: {reason}.", param="router.policy.file") from None
+    if len(raw) > LIMIT_BYTES:
+        raise SettingsError(f"The policy file {path} is larger than {LIMIT_BYTES} bytes.", param="router.policy.file")
+    return raw
+
+
+def parse(raw: bytes, path: Path) -> PolicyDocument:
+    """The document in `raw`; `path` stands in messages.
+
+    Raises:
+        SettingsError: it is no YAML, or not a policy; `param` names the place.
+    """
+    try:
+        loader = _Loader(raw.decode())
+        root = loader.get_single_node()
+        value = {} if root is None else loader.construct_document(root)
+    except UnicodeDecodeError:
+        raise SettingsError(f"The policy file {path} is not UTF-8.", param="router.policy.file") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "cannot be read as YAML"
+        raise SettingsError(f"{_place(path, mark)}: {problem}.", param="router.policy.file") from None
+    if not isinstance(value, dict):
+        raise SettingsError(f"The policy file {path} must be a mapping.", param="router.policy.file")
+    try:
+        return PolicyDocument.model_validate(value)
+    except ValidationError as error:
+        raise _translated(error, path, root) from None
+
+
+def policy_of(document: PolicyDocument, base: PolicyDefaults, known: Vocabulary, path: Path | None = None) -> Policy:
+    """The policy that `document` says over `base`, the defaults of the settings.
+
+    Raises:
+        SettingsError: a name is not known, or a rule lets out more than it says; `param` names the place.
+    """
+    _refuse_unknown_names(document, known, path)
+    chosen = document.defaults.model_fields_set
+    defaults = base.model_copy(update={name: getattr(document.defaults, name) for name in chosen})
+    try:
+        return build_policy(
+            mode=defaults.mode,
+            actions=defaults.actions,
+            slo=Slo(defaults.slo.ttft_ms, defaults.slo.tpot_ms),
+            stale_after_ms=defaults.stale_after_ms,
+            default_output_tokens=defaults.default_output_tokens,
+            hysteresis_ratio=defaults.hysteresis_ratio,
+            dwell_ms=defaults.dwell_ms,
+            cost=Cost(**defaults.cost.model_dump()),
+            rules=[_rule(each) for each in document.rules],
+            time_zone=document.time_zone,
+        )
+    except SettingsError as error:
+        if path is None:
+            raise
+        raise SettingsError(f"{path}: {error.message}", param=error.param) from None
+
+
+def _rule(document: RuleDocument) -> Rule:
+    match, act = document.match, document.act
+    tokens = match.prompt_tokens
+    return Rule(
+        name=document.name,
+        match=Match(
+            classes=match.classes,
+            any_entity=match.entities,
+            only_entities=match.only_entities,
+            models=match.model,
+            keys=match.key,
+            routes=match.route,
+            features=match.features,
+            min_prompt_tokens=tokens.at_least if tokens else None,
+            max_prompt_tokens=tokens.at_most if tokens else None,
+            week_minutes=match.time.intervals() if match.time else None,
+        ),
+        act=Act(
+            action=act.action,
+            zones=act.zones,
+            mode=act.mode,
+            output_cap_tokens=act.output_cap_tokens,
+            mask_kinds=act.mask,
+            scan_answers=act.scan_answers,
+        ),
+    )
+
+
+def _refuse_unknown_names(document: PolicyDocument, known: Vocabulary, path: Path | None) -> None:
+    where = "" if path is None else f"{path}: "
+    _refuse_unknown_zone(document.time_zone, where)
+    for rule in document.rules:
+        match, at = rule.match, f"rules.{rule.name}"
+        _refuse_unknown(f"{at}.match.entities", match.entities, known.kinds, where)
+        _refuse_unknown(f"{at}.match.only_entities", match.only_entities, known.kinds, where)
+        _refuse_unknown(f"{at}.act.mask", rule.act.mask, known.kinds, where)
+        _refuse_unknown(f"{at}.match.features", match.features, known.features, where)
+        if known.keys is not None:
+            _refuse_unknown(f"{at}.match.key", _without_wildcards(match.key), known.keys, where)
+    names = frozenset(rule.name for rule in document.rules)
+    for n, case in enumerate(document.cases, start=1):
+        _refuse_unknown(f"cases.{n}.request.entities", case.request.entities, known.kinds, where)
+        _refuse_unknown(f"cases.{n}.request.features", case.request.features, known.features, where)
+        if case.expect.rule is not None:
+            _refuse_unknown(f"cases.{n}.expect.rule", (case.expect.rule,), names, where)
+
+
+def _without_wildcards(patterns: Iterable[str] | None) -> list[str]:
+    return [each for each in patterns or () if "*" not in each]
+
+
+def _refuse_unknown(param: str, names: Iterable[str] | None, allowed: frozenset[str], where: str) -> None:
+    for name in sorted(names or ()):
+        if name not in allowed:
+            raise SettingsError(f"{where}{param}: there is no {name}.{_hint(name, allowed)}", param=param)
+
+
+def _refuse_unknown_zone(name: str, where: str) -> None:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        message = f"{where}time_zone: there is no {name}.{_hint(name, available_timezones())}"
+        raise SettingsError(message, param="time_zone") from None
+
+
+def _hint(name: str, allowed: Iterable[str]) -> str:
+    known = sorted(allowed)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    if near:
+        return f" Did you mean {near[0]}?"
+    return f" Known: {', '.join(known)}." if 0 < len(known) <= 20 else ""
+
+
+def _translated(error: ValidationError, path: Path, root: yaml.Node | None) -> SettingsError:
+    """The first fault, with its line, and the nearest valid name where a name is at fault."""
+    first = error.errors(include_url=False)[0]
+    place = [part for part in first["loc"] if part != "[key]"]
+    name = ".".join(str(part) for part in place)
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"])
+    elif first["type"] == "extra_forbidden":
+        message = "there is no such name here"
+    else:
+        message = first["msg"][:1].lower() + first["msg"][1:]
+    hint = ""
+    if first["type"] in ("extra_forbidden", "enum", "literal_error"):
+        given = place[-1] if first["type"] == "extra_forbidden" else first["input"]
+        hint = _hint(str(given), names_at(PolicyDocument, first))
+    return SettingsError(f"{_place(path, _mark_of(root, place))}: {name}: {message}.{hint}", param=name)
+
+
+def _place(path: Path, mark: Any) -> str:
+    return f"{path}" if mark is None else f"{path}, line {mark.line + 1}"
+
+
+def _mark_of(node: yaml.Node | None, place: list[int | str]) -> Any:
+    """Where the deepest node on the way to `place` stands."""
+    mark = None if node is None else node.start_mark
+    for part in place:
+        if isinstance(node, yaml.MappingNode):
+            found = next(((k, v) for k, v in node.value if getattr(k, "value", None) == str(part)), None)
+            if found is None:
+                break
+            mark, node = found[0].start_mark, found[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            node = node.value[part]
+            mark = node.start_mark
+    return mark

@@ -1,0 +1,154 @@
+"""Policy files that are refused, with the place and the name that would have been right; and what others say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.policy.model import Mode, Policy, Route
+from router.policy.written import digest_of, read_back, written_down
+from router.rulebook.defaults import PolicyDefaults
+from router.rulebook.document import DAYS, TimeWindow
+from router.rulebook.load import Vocabulary, parse, policy_of, read
+from shared.errors import SettingsError
+from shared.fleet import Zone
+from shared.privacy import Action, PrivacyClass
+from tests.router.policy.builders import policies
+
+KNOWN = Vocabulary(kinds=frozenset({"card", "email", "iban"}), keys=frozenset({"app-web", "ops"}))
+PATH = Path("policy.yaml")
+
+
+def loaded(text: str, base: PolicyDefaults | None = None, known: Vocabulary = KNOWN) -> Policy:
+    return policy_of(parse(text.encode(), PATH), base or PolicyDefaults(), known, PATH)
+
+
+def rule(match: str = "{}", act: str = "{action: block}") -> str:
+    return f"rules:\n  - name: r\n    match: {match}\n    act: {act}\n"
+
+
+REFUSED = {
+    "unknown field": (rule("{clas: personal}"), "line 3", "Did you mean class?"),
+    "unknown class": (rule("{class: persnal}"), "line 3", "Did you mean personal?"),
+    "unknown action": (rule(act="{action: edgeonly}"), "line 4", "Did you mean edge_only?"),
+    "unknown zone": (rule(act="{zones: [devise]}"), "line 4", "Did you mean device?"),
+    "unknown mode": (rule(act="{mode: fast}"), "line 4", "Did you mean fastest?"),
+    "unknown kind": (rule("{entities: cards}"), "rules.r.match.entities", "Did you mean card?"),
+    "unknown kind alone": (rule("{only_entities: [mail]}"), "only_entities", "Did you mean email?"),
+    "unknown kind to mask": (rule("{class: personal}", "{action: mask, mask: [ibam]}"), "act.mask", "iban?"),
+    "unknown feature": (rule("{features: tool}"), "features", "Did you mean tools?"),
+    "unknown key": (rule("{key: app-wep}"), "rules.r.match.key", "Did you mean app-web?"),
+    "unknown route": (rule("{route: clowd}"), "line 3", "Did you mean cloud?"),
+    "unknown day": (rule("{time: {days: [mo]}}"), "line 3", "Did you mean mon?"),
+    "unknown default": ("defaults: {mod: fastest}\n", "line 1", "Did you mean mode?"),
+    "unknown class among the defaults": ("defaults: {actions: {publik: any}}\n", "line 1", "Did you mean public?"),
+    "unknown section": ("rulez: []\n", "line 1", "Did you mean rules?"),
+    "unknown time zone": ("time_zone: Europe/Berln\n", "time_zone", "Did you mean Europe/Berlin?"),
+    "unknown rule in a case": (rule() + "cases: [{name: c, expect: {rule: s}}]\n", "cases.1.expect.rule", "Known: r."),
+    "unknown expectation": ("cases: [{name: c, expect: {teir: edge}}]\n", "line 1", "Did you mean tier?"),
+    "no act": ("rules: [{name: r}]\n", "rules.0.act", "required"),
+    "empty act": (rule(act="{}"), "line 4", "must do something"),
+    "empty list": (rule("{model: []}"), "line 3", "at least 1"),
+    "two rules of one name": ("rules: [{name: r, act: {mode: fastest}}, {name: r, act: {mode: fastest}}]\n", "", "Two"),
+    "a name twice": ("version: 1\nrules: []\nrules: []\n", "line 3", "twice"),
+    "an hour without minutes": (rule("{time: {from: 8}}"), "line 3", "HH:MM"),
+    "an hour that is none": (rule('{time: {from: "25:00"}}'), "line 3", "HH:MM"),
+    "an empty window": (rule('{time: {from: "08:00", until: "08:00"}}'), "line 3", "same time"),
+    "an empty range": (rule("{prompt_tokens: {at_least: 5, at_most: 4}}"), "line 3", "greater"),
+    "a cap of nothing": (rule(act="{output_cap_tokens: 0}"), "line 4", "greater than"),
+    "mask without masking": (rule(act="{action: block, mask: [card]}"), "line 4", "mask"),
+    "another version": ("version: 2\n", "line 1", "version"),
+    "no mapping": ("[1]\n", "", "mapping"),
+    "no YAML": ("rules: [\n", "line 2", ""),
+    "a tag": ("rules: !!python/object:os.system x\n", "line 1", ""),
+    "a text for a number": ("defaults: {dwell_ms: soon}\n", "line 1", "integer"),
+    "not finite": ("defaults: {slo: {ttft_ms: .inf}}\n", "line 1", "finite"),
+    "a class that may do more than a looser one": ("defaults: {actions: {secret: any}}\n", "secret", "stricter"),
+    "widening without a class": (rule(act="{action: any}"), "rules.r.act.action", "match.class"),
+    "widening unknown": (rule("{class: unknown}", "{action: any}"), "rules.r", "nobody knows"),
+    "widening for one kind among others": (
+        rule("{class: personal, entities: card}", "{action: any}"), "rules.r.match.entities", "only_entities"),
+    "widening the stricter class alone": (rule("{class: secret}", "{action: any}"), "rules.r", "less strict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_bad_file_is_refused_with_place_and_advice(case: str) -> None:
+    text, place, advice = REFUSED[case]
+    with pytest.raises(SettingsError) as caught:
+        loaded(text)
+    said = f"{caught.value.param} {caught.value.message}"
+    assert "policy.yaml" in said and place in said
+    assert advice.lower() in said.lower()
+
+
+def test_without_settings_keys_are_not_known_and_not_refused() -> None:
+    assert loaded(rule("{key: anyone}"), known=Vocabulary(KNOWN.kinds)).rules[0].match.keys == ("anyone",)
+    assert loaded(rule("{key: app-*}")).rules[0].match.keys == ("app-*",)
+
+
+def test_a_whole_rule_comes_out_as_it_was_written() -> None:
+    [found] = loaded(
+        rule(
+            '{class: [personal], only_entities: [email], model: "small*", key: ops, route: auto, features: tools,'
+            ' prompt_tokens: {at_least: 5, at_most: 9}, time: {days: sun, from: "22:00", until: "02:00"}}',
+            "{action: mask, mask: [email], zones: [site, cloud], mode: prefer_cloud, output_cap_tokens: 7}",
+        )
+    ).rules
+    match, act = found.match, found.act
+    assert match.classes == {PrivacyClass.PERSONAL} and match.only_entities == {"email"}
+    assert (match.models, match.keys, match.routes) == (("small*",), ("ops",), {Route.AUTO})
+    assert (match.min_prompt_tokens, match.max_prompt_tokens, match.features) == (5, 9, {"tools"})
+    assert match.week_minutes == ((0, 120), (7 * 1440 - 120, 7 * 1440))
+    assert (act.action, act.mask_kinds, act.zones) == (Action.MASK, {"email"}, {Zone.SITE, Zone.CLOUD})
+    assert (act.mode, act.output_cap_tokens) == (Mode.PREFER_CLOUD, 7)
+
+
+@pytest.mark.parametrize("name", ["no", "off", "on", "y", "18:00", "007", "app [1]?"])
+def test_names_that_yaml_likes_to_take_for_something_else(name: str) -> None:
+    named = f'"{name}"' if "[" in name or name == "007" else name
+    known = Vocabulary(KNOWN.kinds, frozenset({name}))
+    assert loaded(rule(f"{{key: {named}}}"), known=known).rules[0].match.keys == (name,)
+
+
+def test_the_files_defaults_win_over_the_settings_one_by_one() -> None:
+    base = PolicyDefaults(mode=Mode.FASTEST, dwell_ms=7)
+    assert loaded("defaults: {mode: only_edge}\n", base).mode is Mode.ONLY_EDGE
+    assert loaded("defaults: {mode: only_edge}\n", base).dwell_ms == 7
+    assert loaded("", base).mode is Mode.FASTEST
+
+
+@pytest.mark.parametrize("day", range(7))
+def test_a_window_over_midnight_belongs_to_the_day_on_which_it_begins(day: int) -> None:
+    window = TimeWindow.model_validate({"days": [DAYS[day]], "from": "23:00", "until": "01:00"})
+    minutes = {m for start, end in window.intervals() for m in range(start, end)}
+    begin = day * 1440 + 23 * 60
+    assert minutes == {m % (7 * 1440) for m in range(begin, begin + 120)}
+
+
+def test_a_file_that_is_not_there_or_too_large(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="no such file"):
+        read(tmp_path / "none")
+    (tmp_path / "large").write_bytes(b"#" * 1_100_000)
+    with pytest.raises(SettingsError, match="larger"):
+        read(tmp_path / "large")
+
+
+@settings(deadline=None, max_examples=80)
+@given(policies())
+def test_a_policy_can_be_written_down_and_read_back(policy: Policy) -> None:
+    again = read_back(written_down(policy))
+    assert written_down(again) == written_down(policy)
+    assert again.rules == policy.rules and again.digest == digest_of(policy)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
+def test_any_bytes_are_a_policy_or_a_typed_refusal(raw: bytes) -> None:
+    try:
+        parse(raw, PATH)
+    except SettingsError as error:
+        assert error.message
