@@ -40,6 +40,7 @@ from router.http.models import Models
 from router.http.probes import Metrics, Probes
 from router.inforce import follow_policy
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
+from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.returning import Answers
 from router.privacy.sessions import Sessions
 from router.rulebook.follow import PolicyFollower
@@ -113,7 +114,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     registry = new_registry()
     metrics = RouterMetrics(registry)
     lifecycle = Lifecycle()
-    scanner = scanner or build_scanner(settings.scan)
+    scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
     doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))

@@ -7,10 +7,12 @@ Hyperscan is not built.
 from __future__ import annotations
 
 import importlib.util
+import platform
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from router.privacy.kept_patterns import KeptPatterns
 from shared.errors import SettingsError
 
 Patterns = Sequence[tuple[int, bytes]]
@@ -35,20 +37,13 @@ def _grouped(patterns: Patterns) -> tuple[list[bytes], list[list[int]]]:
 class HyperscanDatabase:
     """Patterns in Hyperscan, which releases the interpreter lock while it scans."""
 
-    def __init__(self, patterns: Patterns) -> None:
+    def __init__(self, patterns: Patterns, kept: KeptPatterns | None = None) -> None:
         """`patterns` are pairs of a number and a byte pattern; several may share a number."""
         import hyperscan  # noqa: PLC0415 - not built for every processor
 
         expressions, self._numbers = _grouped(patterns)
         self._new_scratch: Callable[[Any], Any] = hyperscan.Scratch
-        self._database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-        flags = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_ALLOWEMPTY
-        self._database.compile(
-            expressions=expressions,
-            ids=list(range(len(expressions))),
-            elements=len(expressions),
-            flags=[flags] * len(expressions),
-        )
+        self._database = _loaded(hyperscan, expressions, kept) or _compiled(hyperscan, expressions, kept)
         self._local = threading.local()
 
     def numbers_in(self, data: bytes) -> list[int]:
@@ -68,11 +63,42 @@ class HyperscanDatabase:
         return scratch
 
 
-class Re2Database:
-    """The same patterns in RE2."""
+def _made_from(hyperscan: Any, expressions: list[bytes]) -> bytes:
+    """What a compiled database depends on, beside the processor, which the engine itself checks."""
+    return repr((hyperscan.__version__, platform.machine(), expressions)).encode()
 
-    def __init__(self, patterns: Patterns) -> None:
+
+def _loaded(hyperscan: Any, expressions: list[bytes], kept: KeptPatterns | None) -> Any:
+    """The database of an earlier start; None where there is none for this engine and processor."""
+    data = kept.load(_made_from(hyperscan, expressions)) if kept else None
+    if data is None:
+        return None
+    try:
+        return hyperscan.loadb(data, mode=hyperscan.HS_MODE_BLOCK)
+    except hyperscan.HyperscanError:
+        return None
+
+
+def _compiled(hyperscan: Any, expressions: list[bytes], kept: KeptPatterns | None) -> Any:
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    flags = hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_DOTALL | hyperscan.HS_FLAG_ALLOWEMPTY
+    database.compile(
+        expressions=expressions,
+        ids=list(range(len(expressions))),
+        elements=len(expressions),
+        flags=[flags] * len(expressions),
+    )
+    if kept:
+        kept.keep(_made_from(hyperscan, expressions), hyperscan.dumpb(database))
+    return database
+
+
+class Re2Database:
+    """The same patterns in RE2, which compiles them in no time: nothing is kept."""
+
+    def __init__(self, patterns: Patterns, kept: KeptPatterns | None = None) -> None:
         """`patterns` are pairs of a number and a byte pattern; several may share a number."""
+        del kept
         import re2  # noqa: PLC0415 - the second choice
 
         options = re2.Options()
@@ -94,19 +120,19 @@ class Re2Database:
         return sorted({number for pattern in matched if pattern != self._always for number in self._numbers[pattern]})
 
 
-_ENGINES: tuple[tuple[str, Callable[[Patterns], PatternDatabase]], ...] = (
+_ENGINES: tuple[tuple[str, Callable[[Patterns, KeptPatterns | None], PatternDatabase]], ...] = (
     ("hyperscan", HyperscanDatabase),
     ("re2", Re2Database),
 )
 
 
-def compiled(patterns: Patterns) -> PatternDatabase:
-    """The patterns in the first engine that is installed.
+def compiled(patterns: Patterns, kept: KeptPatterns | None = None) -> PatternDatabase:
+    """The patterns in the first engine that is installed; `kept` saves the time of compiling the same again.
 
     Raises:
         SettingsError: none is.
     """
     for module, engine in _ENGINES:
         if importlib.util.find_spec(module) is not None:
-            return engine(patterns)
+            return engine(patterns, kept)
     raise SettingsError("The privacy scanner needs hyperscan or google-re2, and neither is installed.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from router.privacy import encodings
 from router.privacy.database import compiled
+from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.model import Classification, Entity
 from router.privacy.normalise import Folder, Span, View
 from router.privacy.plugins.model import GuardedPlugin
@@ -43,6 +44,7 @@ class Scanner:
         *,
         plugins: Sequence[GuardedPlugin] = (),
         limit_chars: int = DEFAULT_LIMIT_CHARS,
+        kept: KeptPatterns | None = None,
     ) -> None:
         """`recognisers` are all of this package's own unless given."""
         self._plugins = tuple(plugins)
@@ -55,7 +57,7 @@ class Scanner:
         patterns += [(n, trigger) for n, e in enumerate(encodings.ALL, start=first) for trigger in e.triggers]
         self._media = first + len(encodings.ALL)
         patterns.append((self._media, encodings.MEDIA_TRIGGER))
-        self._database = compiled(patterns)
+        self._database = compiled(patterns, kept)
 
     def scan(self, texts: Iterable[TextPosition], *, expired: Callable[[], bool] | None = None) -> Classification:
         """The conclusion over `texts`. `expired` is asked often; once it is true the scan ends as `unknown`."""
