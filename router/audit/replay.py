@@ -4,7 +4,7 @@ same."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -12,7 +12,7 @@ import orjson
 from router.audit.account import decision_facts
 from router.audit.evidence import read_evidence
 from router.policy.decision import decide
-from router.policy.model import Decision
+from router.policy.model import Decision, DecisionFacts, Policy
 from router.policy.written import read_back
 from shared.errors import InvalidRequest
 
@@ -43,7 +43,8 @@ def replay(record: Mapping[str, Any], policy: Mapping[str, Any]) -> Replay:
         evidence, rules = read_evidence(record), read_back(policy)
     except (KeyError, TypeError, ValueError):
         raise InvalidRequest("The record does not hold what a replay takes.", param="id") from None
-    decision = decide(evidence.facts, evidence.fleet, rules, evidence.now_ms)
+    facts = evidence.facts if record["facts"]["model_known"] else _stand_in(evidence.facts, rules, recorded.get("rule"))
+    decision = decide(facts, evidence.fleet, rules, evidence.now_ms)
     now: dict[str, Any] = orjson.loads(orjson.dumps(decision_facts(decision)))
     left_out = record["fleet_left_out"]
     if left_out == 0:
@@ -53,3 +54,12 @@ def replay(record: Mapping[str, Any], policy: Mapping[str, Any]) -> Replay:
     if recorded["candidates"][:listed] != now["candidates"][:listed]:
         differing.append("candidates")
     return Replay(decision, tuple(differing), left_out)
+
+
+def _stand_in(facts: DecisionFacts, policy: Policy, rule_name: str | None) -> DecisionFacts:
+    """Facts for a model whose name the log does not hold: one that falls under the recorded rule as it did."""
+    acted = next((rule for rule in policy.rules if rule.name == rule_name), None)
+    if acted is None or acted.match.models is None:
+        return facts
+    name = acted.match.models[0].replace("*", "")
+    return replace(facts, request=replace(facts.request, model=name))

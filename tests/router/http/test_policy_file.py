@@ -93,7 +93,8 @@ async def test_a_bad_change_changes_nothing_but_a_gauge(router: RunningRouter, e
     async with router.ask() as response:
         assert response.status == 200
     assert router.router.policies.policy.digest == digest and _sent(edge)["max_tokens"] == 7
-    assert len([r for r in tail(router.audit_dir, 100) if r["kind"] == "policy"]) == 1
+    await router.records(1)
+    assert len(tail(router.audit_dir, 100, "policy")) == 1
     path.write_text(CAPPED)
     await eventually(lambda: router.metric("isthmus_router_policy_file_refused") == 0)
 
