@@ -30,7 +30,7 @@ up: ## Install what is missing, start the tiers and follow them until Ctrl-C (TI
 	@exec $(BIN)/isthmus up --tiers $(TIERS) $(WITH_CONFIG) $(ARGS)
 
 demo: ## Send real prompts through the stack and show where each one went (ARGS=--json)
-	@$(INSTALL) $(LISTS)
+	@[ -x $(BIN)/isthmus ] || $(INSTALL) $(LISTS)
 	@exec $(BIN)/isthmus demo $(ARGS)
 
 install: ## Install all tiers and the tools for development into .venv

@@ -184,6 +184,11 @@ class Driver:
             self._log.info("drain_skipped", cause=type(error).__name__)
 
 
+def _failed(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr, flush=True)  # noqa: T201 - the one line that a start that failed leaves
+    return 1
+
+
 def main(path: str) -> int:
     """Run the plan in the file at `path`."""
     plan = Plan.model_validate_json(Path(path).read_bytes())
@@ -193,6 +198,10 @@ def main(path: str) -> int:
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return Driver(plan).run()
+    except TimeoutError:
+        return _failed("Ray did not start in time on this machine; its own logs say more.")
+    except RayError as error:
+        return _failed(f"Ray failed: {type(error).__name__}; its own logs say more.")
     except IsthmusError as error:
         logs.get("cloud").error("failed", cause=error.message)
         return 2 if isinstance(error, SettingsError) else 1

@@ -5,6 +5,7 @@ The supervisor itself loads neither Ray nor vLLM, so that it can report their ab
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib.util
 import os
@@ -36,6 +37,7 @@ from shared.settings import environment, home
 from shared.tokenizer import identity_of
 
 MAX_TEMP_DIR_BYTES = 43
+_PRIVATE_PREFIX = "isthmus-"
 """Unix socket paths end at 107 bytes; Ray appends `/session_<26 digits>_<pid>/sockets/plasma_store`, up to 64."""
 _POLL_S = 0.2
 _STOP_MARGIN_S = 30.0
@@ -89,8 +91,16 @@ def serve(settings: CloudSettings) -> int:
         )
         code = _Run(plan, record, folder).wait()
     if code == 0:
-        shutil.rmtree(record.temp_dir, ignore_errors=True)
+        remove(Path(record.temp_dir))
     return code
+
+
+def remove(temp_dir: Path) -> None:
+    """Remove a run's sockets and logs, and the private folder around them if it was made for them."""
+    shutil.rmtree(temp_dir, ignore_errors=True)
+    if temp_dir.parent.name.startswith(_PRIVATE_PREFIX):
+        with contextlib.suppress(OSError):
+            temp_dir.parent.rmdir()
 
 
 def check_machine(settings: CloudSettings) -> None:
@@ -134,7 +144,10 @@ def choose_temp_dir(settings: CloudSettings, folder: Path) -> Path:
     if len(os.fsencode(below)) <= MAX_TEMP_DIR_BYTES:
         below.mkdir(mode=0o700, exist_ok=True)
         return below
-    return Path(tempfile.mkdtemp(prefix="isthmus-"))
+    # Ray opens its own folder to everybody: it stands in one that nobody else can enter.
+    inner = Path(tempfile.mkdtemp(prefix=_PRIVATE_PREFIX)) / "ray"
+    inner.mkdir()
+    return inner
 
 
 def clean_up(folder: Path) -> None:
@@ -145,7 +158,7 @@ def clean_up(folder: Path) -> None:
         return
     if killed := sweep(record.run_id, Path(record.temp_dir)):
         logs.get("cloud").warning("stale_processes_ended", count=killed)
-    shutil.rmtree(record.temp_dir, ignore_errors=True)
+    remove(Path(record.temp_dir))
     (folder / "run.json").unlink(missing_ok=True)
 
 

@@ -151,7 +151,8 @@ def _run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(error.format_message())
         else:
-            return _fail(f"{error.format_message().rstrip('.')}. See isthmus --help.", error.exit_code)
+            group = getattr(getattr(error, "ctx", None), "command_path", "") or "isthmus"
+            return _fail(f"{error.format_message().rstrip('.')}. See {group} --help.", error.exit_code)
         return USAGE
     except (KeyboardInterrupt, Abort):
         return _fail("interrupted", INTERRUPTED)

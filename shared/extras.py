@@ -46,6 +46,8 @@ class Extra:
     @property
     def remedy(self) -> str:
         """The command that installs it."""
+        if self.name == "cloud":  # the engine is no requirement that pip could resolve: see requirements/cloud-cpu.txt
+            return "pip install --no-deps -r requirements/cloud-cpu.txt"
         return f"pip install '{DISTRIBUTION}[{self.name}]'"
 
 

@@ -21,8 +21,11 @@ app = typer.Typer(help="Send real prompts through the stack and check each decis
 
 @app.callback(invoke_without_command=True)
 def demo(
-    url: Annotated[str | None, typer.Option(help="Address of a router; default: the stack of isthmus up.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Address of a router; default: the stack of isthmus up, else one of its own.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
+    tiers: Annotated[str | None, typer.Option(help="Tiers of a stack that the demo starts itself.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> int:
     """Send real prompts through the stack and check each decision against the policy.
@@ -32,7 +35,7 @@ def demo(
     """
     played: list[Played] = []
     try:
-        asyncio.run(_play(url, config, played))
+        asyncio.run(_play(url, config, tiers, played))
     finally:
         # Also when the stack did not come back: what was seen until then is what explains it.
         if played:
@@ -57,8 +60,8 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
-async def _play(url: str | None, config: Path | None, played: list[Played]) -> None:
+async def _play(url: str | None, config: Path | None, tiers: str | None, played: list[Played]) -> None:
     notes = Console(stderr=True)
-    async with running(url, config) as found:
+    async with running(url, config, tiers) as found:
         notes.print(f"router: {found.base_url}", markup=False)
         await play(found, played, lambda message: notes.print(message, markup=False))

@@ -47,8 +47,9 @@ class Found:
 
 
 @contextlib.asynccontextmanager
-async def running(url: str | None, config: Path | None) -> AsyncIterator[Found]:
-    """The stack at `url`, else the one of `isthmus up` on this machine, else one that lives as long as the block."""
+async def running(url: str | None, config: Path | None, tiers: str | None = None) -> AsyncIterator[Found]:
+    """The stack at `url`, else the one of `isthmus up` on this machine, else one of `tiers` that lives as long as the
+    block."""
     socket = load(UpSettings, "up", config).folder / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(Control(socket))
@@ -60,14 +61,14 @@ async def running(url: str | None, config: Path | None) -> AsyncIterator[Found]:
             return
         owned = state is None
         if owned:
-            await stack.enter_async_context(_started(control, config))
+            await stack.enter_async_context(_started(control, config, tiers))
         yield _found(await _settled(control), control, owned=owned)
 
 
 @contextlib.asynccontextmanager
-async def _started(control: Control, config: Path | None) -> AsyncIterator[None]:
+async def _started(control: Control, config: Path | None, tiers: str | None) -> AsyncIterator[None]:
     """`isthmus up` as a child whose output goes to our standard error."""
-    arguments = ("--config", str(config)) if config else ()
+    arguments = [*(("--config", str(config)) if config else ()), *(("--tiers", tiers) if tiers else ())]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "shared.cli", "up", *arguments),
         stdin=asyncio.subprocess.DEVNULL,

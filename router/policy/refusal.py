@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.policy.model import Decision, DecisionFacts, Reason
+from router.policy.model import Decision, DecisionFacts, Reason, Rejection, Route
 from shared.errors import (
     ContextLengthExceeded,
     InvalidRequest,
@@ -33,15 +33,32 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
                 code="unsupported_feature",
             )  # fmt: skip
         case Reason.CONTEXT_LENGTH_EXCEEDED:
-            return ContextLengthExceeded(
-                f"This request needs about {decision.needed_tokens} tokens; the largest allowed context is "
-                f"{decision.largest_context_tokens} tokens.",
-                param=_PROMPT_FIELD[facts.request.endpoint],
-            )
+            return _too_long(decision, facts)
         case Reason.PRIVACY_UNAVAILABLE:
+            able = (
+                "the request asks for the cloud"
+                if decision.route is Route.CLOUD
+                else "no edge backend can serve it now"
+            )
             return PrivacyUnavailable(
-                "This content must stay on the edge, and no edge backend can serve it now.",
-                retry_after_s=decision.retry_after_s,
+                f"This content must stay on the edge, and {able}.", retry_after_s=decision.retry_after_s
             )
         case _:
-            return NoCapacity("No eligible backend has room now.", retry_after_s=decision.retry_after_s)
+            return NoCapacity(_no_capacity(decision), retry_after_s=decision.retry_after_s)
+
+
+def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded:
+    """The output limit is at fault where the prompt alone would fit."""
+    request, largest = facts.request, decision.largest_context_tokens
+    fits = largest is not None and request.prompt_tokens_estimate < largest
+    return ContextLengthExceeded(
+        f"This request needs about {decision.needed_tokens} tokens; the largest allowed context is {largest} tokens.",
+        param=request.max_tokens_field if fits and request.max_tokens else _PROMPT_FIELD[request.endpoint],
+    )
+
+
+def _no_capacity(decision: Decision) -> str:
+    others = all(rejected.reason is Rejection.ROUTE_OVERRIDE for rejected in decision.rejected)
+    if decision.route is not Route.AUTO and others:
+        return f"This router knows no backend of the tier that was asked for ({decision.route})."
+    return "No eligible backend has room now."

@@ -93,7 +93,7 @@ class TextReporter:
     def ready(self, ready: Ready) -> None:
         """Endpoint, one curl line, one client snippet."""
         body = (
-            f'{{"model":"{ready.model}","messages":[{{"role":"user",'
+            f'{{"model":"{ready.model}","temperature":0,"messages":[{{"role":"user",'
             '"content":"Which city is the capital of France?"}]}'
         )
         self._print("")
@@ -103,6 +103,7 @@ class TextReporter:
             f"  curl -s {ready.endpoint}/chat/completions{bearer} -H 'content-type: application/json' -d '{body}'"
         )
         self._print("")
+        self._print(f"  # in {sys.executable}")
         for line in _snippet(ready).splitlines():
             self._print(f"  {line}")
         self._print("")

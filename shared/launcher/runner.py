@@ -18,7 +18,7 @@ import psutil
 
 from shared.backoff import full_jitter_s
 from shared.clock import Clock
-from shared.errors import StartFailed
+from shared.errors import SettingsError, StartFailed
 from shared.launcher.console import Reporter
 from shared.launcher.logfile import error_line
 from shared.launcher.processes import Child, child_environment, sweep
@@ -114,6 +114,7 @@ class TierRunner:
         """Serve until cancelled.
 
         Raises:
+            SettingsError: the tier does not take its settings, or this machine.
             StartFailed: the tier never became ready.
         """
         attempt = 0
@@ -127,7 +128,10 @@ class TierRunner:
                 self._reporter.note(self.tier.name, "killed and held down")
                 continue
             if not self.was_ready.is_set():
-                raise StartFailed(self._reason(f"it ended with code {code} before it was ready"))
+                reason = self._reason(f"it ended with code {code} before it was ready")
+                if code == SettingsError.exit_code:
+                    raise SettingsError(reason)
+                raise StartFailed(reason)
             self.restarts += 1
             stable = self._launch.clock.now_ms() - began_ms >= self._launch.restart.stable_s * 1000
             attempt = 0 if stable else attempt

@@ -11,6 +11,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from shared.extras import extra_of
 from shared.settings import SectionSettings, home, load_part
 
 TierName = Literal["edge", "router", "cloud"]
@@ -34,6 +35,12 @@ class ReadyLimits(_Section):
         return {"edge": self.edge, "router": self.router, "cloud": self.cloud}[tier]
 
 
+def _installed_tiers() -> tuple[OptionalTier, ...]:
+    """Without any, all: what is missing is then said by name."""
+    every: tuple[OptionalTier, ...] = ("edge", "cloud")
+    return tuple(name for name in every if extra_of(name).is_installed) or every
+
+
 class RestartSettings(_Section):
     """How a tier that crashed after it was ready is started again."""
 
@@ -46,12 +53,18 @@ class UpSettings(SectionSettings, section="up"):
     """Section `up` of the settings file."""
 
     tiers: Annotated[tuple[OptionalTier, ...], NoDecode] = Field(
-        ("edge", "cloud"), min_length=1, description="Tiers beside the router, as a list or separated by commas."
+        default_factory=_installed_tiers,
+        min_length=1,
+        description="Tiers beside the router, as a list or separated by commas; default: those that are installed.",
     )
     run_dir: Path | None = Field(None, description="Folder of logs and the control socket; unset: $ISTHMUS_HOME/run.")
     ready_limits_s: ReadyLimits = Field(default_factory=ReadyLimits)
     restart: RestartSettings = Field(default_factory=RestartSettings)
-    stop_limit_s: float = Field(20, gt=0, description="Time that tiers get to drain on Ctrl-C before they are killed.")
+    stop_limit_s: float = Field(
+        45,
+        gt=0,
+        description="Time that tiers get on Ctrl-C before they are killed: longer than their own drain limits.",
+    )
     log_bytes: int = Field(64 * 1024**2, ge=64 * 1024, description="Size at which a tier's log file starts again.")
     kept_runs: int = Field(5, ge=1, description="Folders of earlier runs that are kept.")
 

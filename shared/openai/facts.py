@@ -24,7 +24,8 @@ class Endpoint(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """The measurable side of one request. `max_tokens` is None where the caller set no limit."""
+    """The measurable side of one request. `max_tokens` is None where the caller set no limit; `max_tokens_field` is the
+    field that set it."""
 
     endpoint: Endpoint
     model: str
@@ -32,6 +33,7 @@ class RequestFacts:
     prompt_tokens_estimate: int
     max_tokens: int | None
     features: frozenset[str]
+    max_tokens_field: str = "max_tokens"
 
 
 def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> RequestFacts:
@@ -44,6 +46,7 @@ def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> Re
         prompt_tokens_estimate=max(1, text_bytes // _BYTES_PER_TOKEN),
         max_tokens=limit if limit is not None else body.get("max_tokens"),
         features=frozenset(_features(body)),
+        max_tokens_field="max_tokens" if limit is None else "max_completion_tokens",
     )
 
 

@@ -84,7 +84,7 @@ def _run(*arguments: str) -> int:
         (KeyboardInterrupt(), 130, ""),
         (typer.Abort(), 130, "error: interrupted"),
         (typer.Exit(7), 7, ""),
-        (typer.BadParameter("no such level"), 2, "error: Invalid value: no such level. See isthmus --help."),
+        (typer.BadParameter("no such level"), 2, "error: Invalid value: no such level. See isthmus edge act --help."),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -162,7 +162,10 @@ def test_a_tier_that_is_not_installed_is_shown_and_says_how_to_get_it(
     assert "not installed" in " ".join(capsys.readouterr().out.split())
     assert _run("cloud", "act") == 1
     error = capsys.readouterr().err
-    assert error == "error: The cloud tier is not installed (engine==1). Run: pip install 'isthmus[cloud]'\n"
+    assert (
+        error
+        == "error: The cloud tier is not installed (engine==1). Run: pip install --no-deps -r requirements/cloud-cpu.txt\n"
+    )
 
 
 def test_an_import_error_of_an_installed_tier_is_a_fault(
