@@ -162,10 +162,7 @@ def test_a_tier_that_is_not_installed_is_shown_and_says_how_to_get_it(
     assert "not installed" in " ".join(capsys.readouterr().out.split())
     assert _run("cloud", "act") == 1
     error = capsys.readouterr().err
-    assert (
-        error
-        == "error: The cloud tier is not installed (engine==1). Run: pip install --no-deps -r requirements/cloud-cpu.txt\n"
-    )
+    assert error.startswith("error: The cloud tier is not installed (engine==1). Run: pip install --no-deps ")
 
 
 def test_an_import_error_of_an_installed_tier_is_a_fault(
