@@ -16,25 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from edge.memory.pressure import Step
-from edge.packages.formats.files import Files
-from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
+from edge.packages.adapters.adapter import Adapter
 from edge.packages.parity import identity
+from edge.runtime.checked_files import CheckedFiles
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.liveness import Doubt, LivenessRules, until_hung
-from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
+from edge.runtime.plan import LORA, MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from shared import logs
 from shared.clock import Clock
-from shared.errors import NotReady, SettingsError, TrustError
+from shared.errors import AdapterRejected, NotReady, SettingsError, TrustError
 from shared.errors import StartFailed as SwapFailed
 
 _FAILED_RETRY_S = 60
 _STOP_GRACE_S = 3.0
 _START_LIMIT_S = 120.0
 _DRAIN_LIMIT_S = 600.0
+ADAPTER_RANK_LIMIT = 64
 
 _log = logs.get("edge.engine")
 
@@ -55,6 +56,7 @@ class SupervisedEngine:
         policy: RestartPolicy | None = None,
         liveness: LivenessRules | None = None,
         minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS,
+        adapter_rank_limit: int = ADAPTER_RANK_LIMIT,
         start_limit_s: float = _START_LIMIT_S,
         stop_grace_s: float = _STOP_GRACE_S,
         drain_limit_s: float = _DRAIN_LIMIT_S,
@@ -74,7 +76,7 @@ class SupervisedEngine:
         self._status = EngineStatus(EngineState.STOPPED)
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self._child: EngineChild | None = None
-        self._verified: dict[str, FileIdentity] = {}
+        self._files = CheckedFiles(rank_limit=adapter_rank_limit)
         self._history = History()
         self._task: asyncio.Task[None] | None = None
         self._first_outcome = asyncio.Event()
@@ -154,8 +156,39 @@ class SupervisedEngine:
         """Serve with the slots and the context of `step` from now on; raises as `swap`."""
         await self.swap(self._full.shape(step.slots, step.context_tokens), overlap=overlap)
 
+    @property
+    def takes_adapters(self) -> bool:
+        """See the port."""
+        return LORA in self._full.features
+
+    async def serve_adapters(self, adapters: tuple[Adapter, ...], *, overlap: bool) -> None:
+        """See the port; raises as `swap`."""
+        wanted = tuple(adapter.digest for adapter in adapters)
+        await self._swap(lambda now: now.with_adapters(adapters), overlap=overlap)
+        if self._status.state is not EngineState.READY:
+            await self._settled()
+        facts = self._status.facts
+        if self._status.state is not EngineState.READY or facts is None or facts.adapters != wanted:
+            raise SwapFailed("The engine did not start with the adapter.")
+
+    async def _settled(self) -> None:
+        """Wait until the engine serves or has failed for good, after a swap that left a moment without one."""
+        settled = asyncio.Event()
+
+        def look(status: EngineStatus) -> None:
+            if status.state in (EngineState.READY, EngineState.FAILED, EngineState.STOPPED):
+                settled.set()
+
+        self._listeners.append(look)
+        try:
+            look(self._status)
+            await settled.wait()
+        finally:
+            self._listeners.remove(look)
+
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
-        """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
+        """Serve `plan` from now on, with the adapters that are loaded; return once requests go to it, or will as soon
+        as it has started.
 
         With `overlap` nobody waits: the new process is proven before it takes over, and one that fails changes
         nothing. Without, requests are refused as not ready from now until the old process is unused and ended and the
@@ -166,7 +199,11 @@ class SupervisedEngine:
             StartFailed: the new process did not serve a token; the old one goes on.
             TrustError: the package is not what it was.
         """
+        await self._swap(lambda now: plan.with_adapters(now.adapters), overlap=overlap)
+
+    async def _swap(self, successor_of: Callable[[StaticPlan], StaticPlan], *, overlap: bool) -> None:
         async with self._swapping:
+            plan = successor_of(self._plan)
             supervising = self._task
             if supervising is None or supervising.done():
                 raise NotReady("The engine does not run.", retry_after_s=self._status.retry_after_s)
@@ -182,7 +219,12 @@ class SupervisedEngine:
                         await child.stop(self._stop_grace_s)
             if self._plan is not plan:
                 raise NotReady("The engine ended during the swap.", retry_after_s=self._status.retry_after_s)
-            _log.info("engine_swapped", slots=plan.options.slots, context_tokens=plan.options.context_tokens)
+            _log.info(
+                "engine_swapped",
+                slots=plan.options.slots,
+                context_tokens=plan.options.context_tokens,
+                adapters=len(plan.adapters),
+            )
 
     def _serving(self) -> EngineChild:
         if self._status.state is not EngineState.READY or self._child is None:
@@ -241,6 +283,9 @@ class SupervisedEngine:
         """One process from start to end or successor; False when another one would end the same way."""
         try:
             child = proven or await self._spawned(self._plan, folder)
+        except AdapterRejected as error:
+            self._give_up_adapters(error.message)
+            return True
         except TrustError as error:
             self._status = replace(self._status, reason=error.message)
             return False
@@ -307,21 +352,20 @@ class SupervisedEngine:
             await child.stop(self._stop_grace_s)
 
     async def _spawned(self, plan: StaticPlan, folder: Path) -> EngineChild:
-        # When `stop` cancels the check, closing the files ends the thread that still reads them.
-        with opened_package(plan.package) as files:
-            await asyncio.to_thread(self._check, plan.package, files)
+        async with self._files.opened(plan) as (files, adapters):
             launch = LAUNCHES[plan.package.manifest.model.format]
-            return await EngineChild.spawn(launch, plan.options, files, folder)
+            return await EngineChild.spawn(launch, plan.options, files, folder, adapters)
 
-    def _check(self, package: Package, files: Files) -> None:
-        identities = {name: FileIdentity.of(files.descriptor(name)) for name in files.names}
-        check_contents(package, files)
-        if identities != self._verified:
-            for file in package.manifest.files:
-                check_file(file, files.descriptor(file.path))
-            self._verified = identities
+    def _give_up_adapters(self, reason: str) -> None:
+        """Go on without adapters: the model served before them."""
+        _log.error("adapters_given_up", count=len(self._plan.adapters), reason=reason)
+        self._plan = self._plan.with_adapters(())
+        self._status = replace(self._status, reason=reason)
 
     def _failed_start(self, reason: str, *, refused: bool) -> None:
+        if refused and self._plan.adapters:
+            self._give_up_adapters(reason)
+            return
         self._history = self._history.after_failed_start(refused=refused)
         self._status = replace(self._status, reason=reason)
 
@@ -336,6 +380,7 @@ class SupervisedEngine:
             vocabulary_tokens=plan.geometry.vocabulary_tokens,
             features=plan.features,
             tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
+            adapters=tuple(adapter.digest for adapter in plan.adapters),
         )
 
     def _set(self, state: EngineState, **changes: object) -> None:
