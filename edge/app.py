@@ -6,23 +6,30 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from edge.custody import package_to_serve
+from edge.custody import adapters_of, package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
+from edge.memory.capacity import loaded_bytes
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
+from edge.packages.adapters.adapter import Adapter
 from edge.packages.lease import lease
 from edge.runtime.kinds import plan_package
 from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
+from edge.service.adapters.pool import AdapterPool
+from edge.service.adapters.registry import AdapterRegistry
+from edge.service.adapters.resident import Limits
+from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.calibration import Calibration
 from edge.service.engine_client import EngineClient
@@ -39,6 +46,7 @@ from edge.settings import EdgeSettings, MemorySettings, ThermalSettings
 from shared import logs
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError, TrustError
+from shared.fleet import ServedModel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
@@ -65,6 +73,7 @@ async def _run(settings: EdgeSettings) -> int:
             clock=clock,
             run_dir=settings.engine_dir,
             minimum_context_tokens=settings.memory.minimum_context_tokens,
+            adapter_rank_limit=settings.adapters.rank_limit,
         )
         agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1])
         with lease(plan.package.folder):
@@ -83,7 +92,18 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         SettingsError: memory or an option does not allow it.
     """
     package = package_to_serve(settings, _unvouched)
-    return plan_package(package, probe(), plan_request(settings))
+    request = replace(plan_request(settings), adapters_bytes=_adapters_bytes(settings, package.digest))
+    return plan_package(package, probe(), request)
+
+
+def _adapters_bytes(settings: EdgeSettings, base_digest: str) -> int:
+    """Memory to keep for adapters: of those registered for this model, as many as may be loaded at once."""
+    survey = adapters_of(settings, _unvouched).survey(settings.model).values()
+    sizes = [
+        each.size_bytes for each in survey if isinstance(each, Adapter) and each.manifest.base_digest == base_digest
+    ]
+    largest = sum(sorted(sizes, reverse=True)[: settings.adapters.count])
+    return loaded_bytes(min(largest, settings.adapters.memory))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:
@@ -124,6 +144,7 @@ class Agent:
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
         self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
+        self.adapters = self._adapters(metrics)
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         self._identity = Identity(
@@ -137,12 +158,15 @@ class Agent:
             engine=engine,
             served=self.served,
             generation=self._generation(metrics),
+            adapters=self.adapters,
+            model=settings.model,
             thermal=self.thermal,
             memory=self.memory,
             lifecycle=self.lifecycle,
             registry=registry,
             status=self.status,
             retry_after_hot_s=self._retry_after_hot_s,
+            adapter_limit_bytes=settings.adapters.limit,
         )
         self.web = surface.build(self.parts, keys=settings.api_keys)
         engine.subscribe(self._on_engine)
@@ -165,6 +189,7 @@ class Agent:
             if self.heartbeat is not None:
                 await self.heartbeat.farewell()
             await self._engine.stop()
+            self.adapters.close()
             await self.client.close()
 
     def load(self) -> Load:
@@ -185,6 +210,7 @@ class Agent:
             decode_tokens_per_s=self.rates.decode_tokens_per_s,
             memory_available_bytes=self.memory.available_bytes,
             memory_admits=self.memory.admits,
+            adapters=self._adapter_models(),
         )
 
     def status(self) -> dict[str, Any]:
@@ -213,8 +239,15 @@ class Agent:
             **beat.model_dump(mode="json", exclude={"version", "sequence"}),
         }
 
+    def _adapter_models(self) -> tuple[ServedModel, ...]:
+        facts = self.served.facts
+        if facts is None:
+            return ()
+        return self.adapters.models(facts.context_tokens, tuple(sorted(facts.features)))
+
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
+        loops.append(self.adapters.watch())
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
 
     async def _announce_drain(self) -> None:
@@ -223,6 +256,7 @@ class Agent:
 
     def _on_engine(self, status: EngineStatus) -> None:
         self._gauges.engine(status)
+        self.adapters.follow(status)
         if status.state is EngineState.READY:
             task = asyncio.create_task(self._on_ready())
             self._tasks.add(task)
@@ -280,6 +314,30 @@ class Agent:
             router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
         )
 
+    def _adapters(self, metrics: EdgeMetrics) -> Adapters:
+        settings = self._settings
+        registry = AdapterRegistry(
+            adapters_of(settings, _unvouched),
+            settings.model,
+            digest=self._digest,
+            package=lambda: package_to_serve(settings, _unvouched),
+            rank_limit=settings.adapters.rank_limit,
+            clock=self._clock,
+            on_change=self._changed,
+        )
+        pool = AdapterPool(
+            self._engine,
+            Limits(count=settings.adapters.count, size_bytes=settings.adapters.memory),
+            wait_s=settings.adapters.wait_s,
+            metrics=metrics,
+            may_overlap=lambda: self.memory.may_overlap,
+        )
+        return Adapters(registry, pool, takes_any=lambda: self._engine.takes_adapters)
+
+    def _digest(self) -> str | None:
+        facts = self.served.facts
+        return None if facts is None else facts.digest
+
     def _generation(self, metrics: EdgeMetrics) -> Generation:
         settings = self._settings
         limits = GenerationLimits(
@@ -289,11 +347,13 @@ class Agent:
             client_stall_s=settings.limits.client_stall_s,
             keepalive_s=settings.keepalive_s,
             idle_limit_s=settings.idle_limit_s,
+            exact_adapters=settings.engine.deterministic,
         )
         return Generation(
             self.served,
             self.client,
             self.admission,
+            self.adapters,
             self.lifecycle,
             limits,
             rates=self.rates,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edge import format_commands, package_commands, plan_commands
+from edge import adapter_commands, format_commands, package_commands, plan_commands
 from edge.settings import EdgeSettings
 from shared import logs
 from shared.settings import load
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.add_typer(package_commands.app)
 app.add_typer(plan_commands.app)
 app.add_typer(format_commands.app)
+app.add_typer(adapter_commands.app, name="adapters")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
@@ -26,6 +25,7 @@ from edge.runtime.liveness import Doubt, LivenessRules, until_hung
 from edge.runtime.plan import LORA, MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
+from edge.runtime.waiting import first_of, until_settled
 from shared import logs
 from shared.clock import Clock
 from shared.errors import AdapterRejected, NotReady, SettingsError, TrustError
@@ -165,26 +165,10 @@ class SupervisedEngine:
         """See the port; raises as `swap`."""
         wanted = tuple(adapter.digest for adapter in adapters)
         await self._swap(lambda now: now.with_adapters(adapters), overlap=overlap)
-        if self._status.state is not EngineState.READY:
-            await self._settled()
+        await until_settled(self._status, self._listeners)
         facts = self._status.facts
         if self._status.state is not EngineState.READY or facts is None or facts.adapters != wanted:
             raise SwapFailed("The engine did not start with the adapter.")
-
-    async def _settled(self) -> None:
-        """Wait until the engine serves or has failed for good, after a swap that left a moment without one."""
-        settled = asyncio.Event()
-
-        def look(status: EngineStatus) -> None:
-            if status.state in (EngineState.READY, EngineState.FAILED, EngineState.STOPPED):
-                settled.set()
-
-        self._listeners.append(look)
-        try:
-            look(self._status)
-            await settled.wait()
-        finally:
-            self._listeners.remove(look)
 
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on, with the adapters that are loaded; return once requests go to it, or will as soon
@@ -211,7 +195,7 @@ class SupervisedEngine:
             successor = Successor(plan, child)
             self._handover.offer(successor)
             try:
-                await _first_of(successor.taken.wait(), asyncio.wait({supervising}))
+                await first_of(successor.taken.wait(), asyncio.wait({supervising}))
             finally:
                 if not successor.taken.is_set():
                     self._handover.take()
@@ -267,7 +251,7 @@ class SupervisedEngine:
         _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
         self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
         self._first_outcome.set()
-        await _first_of(self._clock.sleep(wait_s), self._handover.offered())
+        await first_of(self._clock.sleep(wait_s), self._handover.offered())
         self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
         return True
 
@@ -329,7 +313,7 @@ class SupervisedEngine:
         """Wait until the child has ended, has a successor (None), or hangs: then end it, and say why."""
         watch = asyncio.ensure_future(until_hung(child, self._doubt, self._liveness, self._clock))
         try:
-            await _first_of(child.ended(), self._handover.offered(), asyncio.wait({watch}))
+            await first_of(child.ended(), self._handover.offered(), asyncio.wait({watch}))
             if not watch.done() or not child.running or self._handover.waiting:
                 return None
             child.kill()
@@ -389,19 +373,8 @@ class SupervisedEngine:
         if status == self._status:
             return
         self._status = status
-        for listener in self._listeners:
+        for listener in list(self._listeners):
             listener(status)
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of `waits` has; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _socket_folder(run_dir: Path) -> Path:

@@ -1,4 +1,5 @@
-"""The way of one generation request: read → validate → translate → fit → slot → engine → answer, and one outcome."""
+"""The way of one generation request: read → validate → translate → fit → slot → adapters → engine → answer, and one
+outcome."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from edge.service import fit
+from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.answer import StreamAnswer
 from edge.service.assembly import Assembly
@@ -45,12 +47,15 @@ class GenerationLimits:
     client_stall_s: float
     keepalive_s: float
     idle_limit_s: float
+    exact_adapters: bool
+    """Answers with adapters depend on neither cache nor company."""
 
 
 @dataclass(slots=True)
 class _Outcome:
     name: str = "ok"
     started_ms: int = 0
+    owner: str | None = None
 
 
 class Generation:
@@ -61,6 +66,7 @@ class Generation:
         served: Served,
         client: EngineClient,
         admission: Admission,
+        adapters: Adapters,
         lifecycle: Lifecycle,
         limits: GenerationLimits,
         *,
@@ -72,6 +78,7 @@ class Generation:
         self._served = served
         self._client = client
         self._admission = admission
+        self._adapters = adapters
         self._lifecycle = lifecycle
         self._limits = limits
         self._rates = rates
@@ -81,12 +88,13 @@ class Generation:
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
-    async def serve(self, request: web.Request, endpoint: Endpoint) -> web.StreamResponse:
-        """Answer one request; raises what `shared.http.errors` turns into an answer."""
+    async def serve(self, request: web.Request, endpoint: Endpoint, owner: str | None = None) -> web.StreamResponse:
+        """Answer one request of the key called `owner`; raises what `shared.http.errors` turns into an answer."""
         with self._counted(endpoint) as outcome, self._lifecycle.request():
             if self._lifecycle.in_flight > self._limits.connections:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
+            outcome.owner = owner
             prepared = await self._prepared(request, endpoint)
             if prepared.stream:
                 return await self._stream(request, prepared, outcome)
@@ -101,6 +109,8 @@ class Generation:
         validate(endpoint, body)
         facts = self._served.require()
         prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
+        chosen = await self._adapters.chosen(body, facts.model_id)
+        prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         return prepared
@@ -116,7 +126,7 @@ class Generation:
         chunks = ChunkStream(prepared)
         held: list[bytes] = []
         try:
-            async with answer.kept_alive(), self._events(prepared) as events:
+            async with answer.kept_alive(), self._events(prepared, outcome.owner) as events:
                 async for event in events:
                     first = not chunks.has_content
                     held += chunks.feed(event)
@@ -138,7 +148,7 @@ class Generation:
 
     async def _whole(self, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         assembly = Assembly(prepared)
-        async with self._events(prepared) as events:
+        async with self._events(prepared, outcome.owner) as events:
             async for event in events:
                 first = not assembly.has_content
                 assembly.feed(event)
@@ -148,11 +158,15 @@ class Generation:
         return web.Response(body=assembly.answer(), content_type="application/json")
 
     @contextlib.asynccontextmanager
-    async def _events(self, prepared: EngineRequest) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _events(self, prepared: EngineRequest, owner: str | None) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
         try:
-            async with limit as alive, self._admission.slot(prepared.slots):
+            async with (
+                limit as alive,
+                self._admission.slot(prepared.slots, owner=owner, lane=prepared.lane),
+                self._adapters.using(prepared.adapters),
+            ):
                 alive()
                 await self._fit_again(prepared)
                 async with (

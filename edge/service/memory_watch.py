@@ -73,6 +73,12 @@ class MemoryWatch:
         """Memory that can be had, as last read."""
         return self._reading.available_bytes
 
+    @property
+    def may_overlap(self) -> bool:
+        """Whether a second engine like the one in force may be started beside it; where nothing is known, yes."""
+        available_bytes = self.available_bytes
+        return available_bytes is None or pressure.can_overlap(self._in_force, available_bytes, self._rules)
+
     def critical(self) -> MemoryCritical:
         """The refusal of a device that is short of memory."""
         return MemoryCritical(

@@ -49,7 +49,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # llama.cpp: reaching past the OpenAI surface into the engine
     "grammar": ("",),
     "json_schema": (),
-    "lora": ([],),
     "mirostat": (0,),
     "samplers": (),
     "typical_p": (1, 1.0),
@@ -67,6 +66,8 @@ def check(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
         value = body.get(name)
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
             raise InvalidRequest(f"{name} is not supported by this backend.", param=name, code=UNSUPPORTED)
+    if body.get("lora") and "lora" not in facts.features:
+        raise InvalidRequest("The engine of this model takes no adapters.", param="lora", code=UNSUPPORTED)
     _check_choices(endpoint, body, facts)
     _check_token_ids(endpoint, body, facts)
     if endpoint is Endpoint.CHAT:

@@ -12,6 +12,8 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
 from edge.runtime.port import Engine, EngineState, EngineStatus
+from edge.service.adapters import surface as adapter_surface
+from edge.service.adapters.service import Adapters
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
 from edge.service.served import Served
@@ -42,12 +44,15 @@ class Parts:
     engine: Engine
     served: Served
     generation: Generation
+    adapters: Adapters
+    model: str
     thermal: ThermalWatch
     memory: MemoryWatch
     lifecycle: Lifecycle
     registry: CollectorRegistry
     status: Callable[[], dict[str, Any]]
     retry_after_hot_s: int
+    adapter_limit_bytes: int
 
 
 def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
@@ -64,6 +69,12 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
             web.get("/v1/models/{model:.+}", surface.model),
             web.post(Endpoint.CHAT.value, surface.generate(Endpoint.CHAT)),
             web.post(Endpoint.COMPLETIONS.value, surface.generate(Endpoint.COMPLETIONS)),
+            *adapter_surface.routes(
+                parts.adapters,
+                parts.model,
+                require=lambda request, scope: require(request.get(_KEY), scope),
+                limit_bytes=parts.adapter_limit_bytes,
+            ),
         ]
     )
     return app
@@ -112,12 +123,12 @@ class _Surface:
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         require(request.get(_KEY), Scope.INFERENCE)
-        return _json({"object": "list", "data": self._models()})
+        return _json({"object": "list", "data": await self._models()})
 
     async def model(self, request: web.Request) -> web.StreamResponse:
         require(request.get(_KEY), Scope.INFERENCE)
         wanted = request.match_info["model"]
-        found = next((model for model in self._models() if model["id"] == wanted), None)
+        found = next((model for model in await self._models() if model["id"] == wanted), None)
         if found is None:
             raise NotFound("This backend does not serve the model asked for.", param="model", code="model_not_found")
         return _json(found)
@@ -125,17 +136,25 @@ class _Surface:
     def generate(self, endpoint: Endpoint) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             require(request.get(_KEY), Scope.INFERENCE)
-            return await self._parts.generation.serve(request, endpoint)
+            key = request.get(_KEY)
+            return await self._parts.generation.serve(request, endpoint, key.name if key is not None else None)
 
         return handle
 
-    def _models(self) -> list[dict[str, Any]]:
+    async def _models(self) -> list[dict[str, Any]]:
         facts = self._parts.served.facts
         if facts is None:
             return []
         # `created` is required by OpenAI's shape; a package has no such date.
         entry = {"id": facts.model_id, "object": "model", "created": 0, "owned_by": "isthmus"}
-        return [entry | {"max_model_len": facts.context_tokens, "digest": facts.digest}]
+        entry |= {"max_model_len": facts.context_tokens, "digest": facts.digest}
+        return [entry, *(_adapter_entry(entry, adapter) for adapter in await self._parts.adapters.listing())]
+
+
+def _adapter_entry(base: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any]:
+    """An adapter as a model of its own; `parent` is OpenAI's word for what a fine-tuned model is made of."""
+    shown = {name: adapter[name] for name in ("digest", "loaded")}
+    return base | {"id": adapter["name"], "parent": base["id"]} | shown
 
 
 def _authentication(keys: Sequence[ApiKey]) -> Middleware:

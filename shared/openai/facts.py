@@ -53,4 +53,6 @@ def _features(body: dict[str, Any]) -> list[str]:
         found.append("structured_output")
     if body.get("logprobs"):
         found.append("logprobs")
+    if body.get("lora"):
+        found.append("lora")
     return found

@@ -176,6 +176,17 @@ LogitBias = Annotated[
 Stop = NonEmpty | Annotated[list[NonEmpty], Field(max_length=16)]
 
 
+class LoraEntry(_Strict):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    name: ModelName
+    scale: Annotated[float, Field(ge=0, le=8)] | None = None
+
+
+Lora = ModelName | LoraEntry | Annotated[list[ModelName | LoraEntry], Field(max_length=8)]
+"""Adapters of an edge model, by name: a field of ours beside OpenAI's."""
+
+
 class Sampled(_Strict):
     """Fields shared by chat and legacy completions."""
 
@@ -196,6 +207,7 @@ class Sampled(_Strict):
     stop: Stop | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     user: Annotated[str, StringConstraints(max_length=512)] | None = None
+    lora: Lora | None = None
 
     @model_validator(mode="after")
     def _stream_options_need_stream(self) -> Sampled:
