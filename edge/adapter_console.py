@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import aiohttp
 import orjson
@@ -69,12 +69,13 @@ def register(
 
 def upload(url: str, key_file: Path | None, name: str, file: Path, base_digest: str | None) -> dict[str, Any]:
     """Send `file` to the agent at `url`."""
+    query = f"?base_digest={base_digest}" if base_digest else ""
+    address = f"{url.rstrip('/')}{ROUTE}/{AdapterName.parse(name)}{query}"
     try:
-        data = file.read_bytes()
+        with file.open("rb") as data:
+            return _ask("PUT", address, key_file, data)
     except OSError as error:
         raise NotFound(f"{file} cannot be read: {error.strerror}.", param="file") from None
-    query = f"?base_digest={base_digest}" if base_digest else ""
-    return _ask("PUT", f"{url.rstrip('/')}{ROUTE}/{AdapterName.parse(name)}{query}", key_file, data)
 
 
 def act(url: str, key_file: Path | None, name: str, action: str) -> dict[str, Any]:
@@ -139,7 +140,7 @@ def _store(settings: EdgeSettings) -> AdapterStore:
     return adapters_of(settings, lambda problem: print(f"warning: {problem.message}", file=sys.stderr))  # noqa: T201
 
 
-def _ask(method: str, url: str, key_file: Path | None, data: bytes | None = None) -> dict[str, Any]:
+def _ask(method: str, url: str, key_file: Path | None, data: BinaryIO | None = None) -> dict[str, Any]:
     """The agent's answer.
 
     Raises:
@@ -161,7 +162,7 @@ def _ask(method: str, url: str, key_file: Path | None, data: bytes | None = None
     raise BackendStatus(message, backend_status=status, code=code)
 
 
-async def _sent(method: str, url: str, headers: dict[str, str], data: bytes | None) -> tuple[int, bytes]:
+async def _sent(method: str, url: str, headers: dict[str, str], data: BinaryIO | None) -> tuple[int, bytes]:
     timeout = aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S)
     try:
         async with (

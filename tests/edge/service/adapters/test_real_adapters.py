@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable
@@ -60,7 +61,7 @@ def make_agent(installed_model: Package, tmp_path: Path) -> MakeAgent:
 
 async def register(running: Running, name: str, path: Path) -> tuple[int, dict[str, Any]]:
     url = f"{running.url}/edge/v1/adapters/{MODEL}:{name}"
-    async with running.session.put(url, data=path.read_bytes()) as response:
+    async with running.session.put(url, data=io.BytesIO(path.read_bytes())) as response:
         return response.status, await response.json()
 
 
@@ -135,12 +136,9 @@ async def test_mixed_requests_of_eight_clients_equal_their_solo_runs(make_agent:
 
 async def test_lr_03_an_adapter_in_use_is_not_touched_by_others(make_agent: MakeAgent) -> None:
     """LR-03: room for one: B waits until A has ended; another scale of A runs beside it; each text is its own."""
-    long = {"max_tokens": 40}
+    long, selections = {"max_tokens": 40}, ("half of a", "b", "a")
     async with make_agent(slots=3, count=1, names="ab") as running:
-        alone = {
-            selection: (await answer(running, PROMPTS[2], selection, **long))[0]
-            for selection in ("half of a", "b", "a")
-        }
+        alone = {selection: (await answer(running, PROMPTS[2], selection, **long))[0] for selection in selections}
         async with running.chat(PROMPTS[2], **SELECTIONS["a"], temperature=0, stream=True, **long) as stream:
             await stream.content.readany()
             beside = [
