@@ -13,25 +13,21 @@ from typing import Any
 
 import uvloop
 
-from edge.custody import adapters_of, package_to_serve
+from edge.adapter_service import adapter_service, adapters_bytes
+from edge.custody import package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
-from edge.memory.capacity import loaded_bytes
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
-from edge.packages.adapters.adapter import Adapter
 from edge.packages.lease import lease
 from edge.runtime.kinds import plan_package
 from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
-from edge.service.adapters.pool import AdapterPool
-from edge.service.adapters.registry import AdapterRegistry
-from edge.service.adapters.resident import Limits
-from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.calibration import Calibration
+from edge.service.counting import Counting
 from edge.service.engine_client import EngineClient
 from edge.service.gauges import Gauges
 from edge.service.generation import Generation, GenerationLimits
@@ -92,18 +88,8 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         SettingsError: memory or an option does not allow it.
     """
     package = package_to_serve(settings, _unvouched)
-    request = replace(plan_request(settings), adapters_bytes=_adapters_bytes(settings, package.digest))
+    request = replace(plan_request(settings), adapters_bytes=adapters_bytes(settings, package.digest, _unvouched))
     return plan_package(package, probe(), request)
-
-
-def _adapters_bytes(settings: EdgeSettings, base_digest: str) -> int:
-    """Memory to keep for adapters: of those registered for this model, as many as may be loaded at once."""
-    survey = adapters_of(settings, _unvouched).survey(settings.model).values()
-    sizes = [
-        each.size_bytes for each in survey if isinstance(each, Adapter) and each.manifest.base_digest == base_digest
-    ]
-    largest = sum(sorted(sizes, reverse=True)[: settings.adapters.count])
-    return loaded_bytes(min(largest, settings.adapters.memory))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:
@@ -144,7 +130,16 @@ class Agent:
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
         self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
-        self.adapters = self._adapters(metrics)
+        self.adapters = adapter_service(
+            settings,
+            engine,
+            self.served,
+            self.memory,
+            clock=clock,
+            metrics=metrics,
+            warn=_unvouched,
+            on_change=self._changed,
+        )
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         self._identity = Identity(
@@ -158,6 +153,7 @@ class Agent:
             engine=engine,
             served=self.served,
             generation=self._generation(metrics),
+            counting=Counting(self.served, self.client, self.lifecycle, body_bytes=settings.limits.body_bytes),
             adapters=self.adapters,
             model=settings.model,
             thermal=self.thermal,
@@ -167,6 +163,7 @@ class Agent:
             status=self.status,
             retry_after_hot_s=self._retry_after_hot_s,
             adapter_limit_bytes=settings.adapters.limit,
+            body_limit_bytes=settings.limits.body_bytes,
         )
         self.web = surface.build(self.parts, keys=settings.api_keys)
         engine.subscribe(self._on_engine)
@@ -313,30 +310,6 @@ class Agent:
         return HeartbeatSender(
             router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
         )
-
-    def _adapters(self, metrics: EdgeMetrics) -> Adapters:
-        settings = self._settings
-        registry = AdapterRegistry(
-            adapters_of(settings, _unvouched),
-            settings.model,
-            digest=self._digest,
-            package=lambda: package_to_serve(settings, _unvouched),
-            rank_limit=settings.adapters.rank_limit,
-            clock=self._clock,
-            on_change=self._changed,
-        )
-        pool = AdapterPool(
-            self._engine,
-            Limits(count=settings.adapters.count, size_bytes=settings.adapters.memory),
-            wait_s=settings.adapters.wait_s,
-            metrics=metrics,
-            may_overlap=lambda: self.memory.may_overlap,
-        )
-        return Adapters(registry, pool, takes_any=lambda: self._engine.takes_adapters)
-
-    def _digest(self) -> str | None:
-        facts = self.served.facts
-        return None if facts is None else facts.digest
 
     def _generation(self, metrics: EdgeMetrics) -> Generation:
         settings = self._settings

@@ -23,7 +23,7 @@ MINIMUM_CONTEXT_TOKENS = 2048
 _LEAST_BATCH_TOKENS = 32
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
-_FEATURES = frozenset({"tools", "structured_output", "logprobs", LORA})
+_FEATURES = frozenset({"tools", "structured_output", "logprobs", "continuation", LORA})
 
 
 @dataclass(frozen=True, slots=True)

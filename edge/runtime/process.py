@@ -77,6 +77,7 @@ def _serve(order: dict[str, Any]) -> object:
     params.load_mode = (
         load_mode.LLAMA_LOAD_MODE_MMAP_MLOCK if options["lock_weights"] else load_mode.LLAMA_LOAD_MODE_MMAP
     )
+    params.prefill_assistant = False  # a last assistant message is gone on with only where the request says so
     params.fit_params = False  # a dry-run load; the plan has decided already
     params.check_tensors = True  # else weights that are no numbers load and answer nonsense
     params.endpoint_metrics = True

@@ -169,9 +169,10 @@ class Admission:
         displaced = self._line.to_make_room_for(owner)
         if displaced is None:
             raise self._full(owner)
+        refusal = self._full(displaced.owner)
         self._line.remove(displaced)
         if not displaced.turn.done():
-            displaced.turn.set_exception(self._full(displaced.owner))
+            displaced.turn.set_exception(refusal)
 
     def _full(self, owner: Hashable) -> QueueFull:
         position = self._line.position_of_next(owner)

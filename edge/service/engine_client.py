@@ -25,6 +25,8 @@ from shared.openai.sse import DONE, EventCutter
 
 _CONNECT_S = 2.0
 _ASK_S = 30.0
+_COUNTED = ("messages", "tools", "continue_final_message", "add_generation_prompt")
+"""What decides over the prompt of a chat."""
 _COUNT_ROUTE = "/v1/chat/completions/input_tokens"
 
 
@@ -70,7 +72,7 @@ class EngineClient:
 
     async def count_chat(self, body: dict[str, Any]) -> int:
         """Tokens of a chat body after its template."""
-        wanted: dict[str, Any] = {name: body[name] for name in ("messages", "tools") if name in body}
+        wanted: dict[str, Any] = {name: body[name] for name in _COUNTED if name in body}
         return int((await self._ask(_COUNT_ROUTE, wanted))["input_tokens"])
 
     async def count_text(self, text: str) -> int:

@@ -61,8 +61,13 @@ class FairLine(Generic[T]):
     def position_of_next(self, owner: Hashable) -> int:
         """The place, from 1, that one more of `owner` would have."""
         own = len(self._by_owner.get(owner, ()))
-        ahead = sum(min(len(line), own + 1) for other, line in self._by_owner.items() if other != owner)
-        return ahead + own + 1
+        ahead, rounds = own, own + 1  # owners whose turn comes first are served once more
+        for other, line in self._by_owner.items():
+            if other == owner:
+                rounds = own
+            else:
+                ahead += min(len(line), rounds)
+        return ahead + 1
 
     def to_make_room_for(self, owner: Hashable) -> T | None:
         """Whose place in a full line one more of `owner` takes: the last one of whoever has most waiting, if that is

@@ -13,17 +13,22 @@ from prometheus_client import CollectorRegistry
 
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.service.adapters import surface as adapter_surface
+from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
+from edge.service.counting import ROUTE as TOKENIZE_ROUTE
+from edge.service.counting import Counting
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
-from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
+from shared.errors import CapacityError, Draining, InvalidRequest, IsthmusError, NotFound, NotReady
 from shared.http import errors
 from shared.http.errors import Handler
+from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope, authenticate, require
 from shared.openai.facts import Endpoint
+from shared.openai.validation import validate
 from shared.telemetry import CONTENT_TYPE, exposition
 
 STATUS_ROUTE = "/edge/v1/status"
@@ -44,6 +49,7 @@ class Parts:
     engine: Engine
     served: Served
     generation: Generation
+    counting: Counting
     adapters: Adapters
     model: str
     thermal: ThermalWatch
@@ -53,6 +59,7 @@ class Parts:
     status: Callable[[], dict[str, Any]]
     retry_after_hot_s: int
     adapter_limit_bytes: int
+    body_limit_bytes: int
 
 
 def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
@@ -69,6 +76,8 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
             web.get("/v1/models/{model:.+}", surface.model),
             web.post(Endpoint.CHAT.value, surface.generate(Endpoint.CHAT)),
             web.post(Endpoint.COMPLETIONS.value, surface.generate(Endpoint.COMPLETIONS)),
+            web.post(Endpoint.EMBEDDINGS.value, surface.embeddings),
+            web.post(TOKENIZE_ROUTE, surface.tokenize),
             *adapter_surface.routes(
                 parts.adapters,
                 parts.model,
@@ -140,6 +149,20 @@ class _Surface:
             return await self._parts.generation.serve(request, endpoint, key.name if key is not None else None)
 
         return handle
+
+    async def tokenize(self, request: web.Request) -> web.StreamResponse:
+        require(request.get(_KEY), Scope.INFERENCE)
+        return await self._parts.counting.serve(request)
+
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+        """Every model that is installed here generates text: an encoder is refused when it is pulled."""
+        require(request.get(_KEY), Scope.INFERENCE)
+        _, body = await read_object(request, limit_bytes=self._parts.body_limit_bytes)
+        validate(Endpoint.EMBEDDINGS, body)
+        served_name(body, self._parts.model)
+        raise InvalidRequest(
+            "This model generates text and makes no embeddings.", param="model", code="unsupported_model"
+        )
 
     async def _models(self) -> list[dict[str, Any]]:
         facts = self._parts.served.facts

@@ -157,6 +157,8 @@ def _chat(body: dict[str, Any]) -> dict[str, Any]:
         engine["tools"] = body["tools"]
         if body.get("parallel_tool_calls") is not None:
             engine["parallel_tool_calls"] = body["parallel_tool_calls"]
+    if body.get("continue_final_message") is True:
+        engine |= {"continue_final_message": True, "add_generation_prompt": False}
     grammar = structured.grammar_of(body.get("response_format"))
     if grammar is not None:
         engine["grammar"] = grammar

@@ -227,6 +227,8 @@ class ChatRequest(Sampled):
     tools: Annotated[list[Tool], Field(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> ChatRequest:
@@ -238,9 +240,18 @@ class ChatRequest(Sampled):
                 raise FieldError("tool_choice", "tool_choice names a function that is not in tools")
         elif self.tool_choice in ("auto", "required") and not self.tools:
             raise FieldError("tool_choice", "tool_choice is allowed only when tools are given")
+        if self.continue_final_message:
+            self._check_continuation()
         if self.max_tokens and self.max_completion_tokens and self.max_tokens != self.max_completion_tokens:
             raise FieldError("max_tokens", "max_tokens and max_completion_tokens disagree")
         return self
+
+    def _check_continuation(self) -> None:
+        last = self.messages[-1]
+        if self.add_generation_prompt:
+            raise FieldError("add_generation_prompt", "it cannot be true together with continue_final_message")
+        if not isinstance(last, AssistantMessage) or last.tool_calls or not last.content:
+            raise FieldError("continue_final_message", "the last message must be an assistant's text, not empty")
 
 
 Tokenised = Annotated[list[TokenId], Field(min_length=1)]
