@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from edge.adapter_service import adapter_service, adapters_bytes
 from edge.custody import package_to_serve
@@ -149,22 +150,7 @@ class Agent:
             zone=settings.zone,
         )
         self.heartbeat = self._heartbeat(metrics)
-        self.parts = surface.Parts(
-            engine=engine,
-            served=self.served,
-            generation=self._generation(metrics),
-            counting=Counting(self.served, self.client, self.lifecycle, body_bytes=settings.limits.body_bytes),
-            adapters=self.adapters,
-            model=settings.model,
-            thermal=self.thermal,
-            memory=self.memory,
-            lifecycle=self.lifecycle,
-            registry=registry,
-            status=self.status,
-            retry_after_hot_s=self._retry_after_hot_s,
-            adapter_limit_bytes=settings.adapters.limit,
-            body_limit_bytes=settings.limits.body_bytes,
-        )
+        self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
         engine.subscribe(self._on_engine)
 
@@ -309,6 +295,24 @@ class Agent:
             return None
         return HeartbeatSender(
             router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
+        )
+
+    def _parts(self, registry: CollectorRegistry, metrics: EdgeMetrics) -> surface.Parts:
+        return surface.Parts(
+            engine=self._engine,
+            served=self.served,
+            generation=self._generation(metrics),
+            counting=Counting(self.served, self.client, self.lifecycle, body_bytes=self._settings.limits.body_bytes),
+            adapters=self.adapters,
+            model=self._settings.model,
+            thermal=self.thermal,
+            memory=self.memory,
+            lifecycle=self.lifecycle,
+            registry=registry,
+            status=self.status,
+            retry_after_hot_s=self._retry_after_hot_s,
+            adapter_limit_bytes=self._settings.adapters.limit,
+            body_limit_bytes=self._settings.limits.body_bytes,
         )
 
     def _generation(self, metrics: EdgeMetrics) -> Generation:

@@ -9,7 +9,6 @@
     │   └── OutOfOrder             409
     ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
     │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  ├── Draining
-    │   ├── AdapterUnavailable     an adapter cannot be loaded now
     │   ├── RateLimited            429: a backend's quota is used up
     │   └── Overloaded             429: the replicas of one model are busy
     ├── BackendError           a backend failed: 502 or 504
@@ -18,8 +17,7 @@
     │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  ├── DigestMismatch
     │   ├── FileMissing  ├── FileUnexpected  ├── LinkRefused  ├── Downgrade
     │   ├── Unsigned  ├── UntrustedKey  ├── SignatureInvalid  ├── ChannelRejected
-    │   ├── TokenizerMismatch
-    │   └── AdapterRejected
+    │   └── TokenizerMismatch
     ├── PackageInUse           what a running program uses is not removed
     ├── SourceUnavailable      a package could not be fetched; nothing was installed
     ├── StateUnavailable       the fleet's state store does not answer
@@ -33,6 +31,7 @@ matched value: `param` names the field at fault, never its value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 
@@ -40,13 +39,14 @@ class IsthmusError(Exception):
     """Base of all errors raised on purpose.
 
     Class attributes give the HTTP `status`, the OpenAI error `type`, the default machine `code`, and the `exit_code` of
-    a command that ends with it.
+    a command that ends with it; `details` are further figures for the error object.
     """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     default_code: ClassVar[str] = "internal_error"
     exit_code: ClassVar[int] = 1
+    details: Mapping[str, int] = {}
 
     def __init__(
         self,
@@ -61,11 +61,6 @@ class IsthmusError(Exception):
         self.param = param
         self.code = code or self.default_code
         self.retry_after_s = retry_after_s
-
-    @property
-    def details(self) -> dict[str, int]:
-        """Further figures for the error object that a client gets; never content."""
-        return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, dict(self.__dict__))
@@ -185,32 +180,15 @@ class PrivacyUnavailable(CapacityError):
 
 
 class QueueFull(CapacityError):
-    """All slots are busy and the bounded queue is full; `position` is the place that there was none for."""
+    """All slots are busy and the bounded queue is full."""
 
     default_code = "queue_full"
-
-    def __init__(self, message: str, *, retry_after_s: int | None = 1, position: int | None = None) -> None:
-        super().__init__(message, retry_after_s=retry_after_s)
-        self.position = position
-
-    @property
-    def details(self) -> dict[str, int]:
-        """Place in the line and estimated seconds until it is free."""
-        if self.position is None or self.retry_after_s is None:
-            return {}
-        return {"position": self.position, "wait_estimate_s": self.retry_after_s}
 
 
 class NotReady(CapacityError):
     """The engine is starting or restarting."""
 
     default_code = "not_ready"
-
-
-class AdapterUnavailable(CapacityError):
-    """An adapter could not be loaded now: others in use hold the room, or the engine did not start with it."""
-
-    default_code = "adapter_unavailable"
 
 
 class Draining(CapacityError):
@@ -373,13 +351,6 @@ class TokenizerMismatch(TrustError):
 
     default_code = "tokenizer_mismatch"
     exit_code = 22
-
-
-class AdapterRejected(TrustError):
-    """A file is no adapter, or none for its base model; `code` says which."""
-
-    default_code = "adapter_rejected"
-    exit_code = 25
 
 
 class PackageInUse(IsthmusError):

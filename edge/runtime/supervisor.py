@@ -16,6 +16,7 @@ from pathlib import Path
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
+from edge.packages.adapters.file import AdapterRejected
 from edge.packages.parity import identity
 from edge.runtime.checked_files import CheckedFiles
 from edge.runtime.child import EngineChild, StartFailed, private_folder
@@ -28,7 +29,7 @@ from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from edge.runtime.waiting import first_of, until_settled
 from shared import logs
 from shared.clock import Clock
-from shared.errors import AdapterRejected, NotReady, SettingsError, TrustError
+from shared.errors import NotReady, SettingsError, TrustError
 from shared.errors import StartFailed as SwapFailed
 
 _FAILED_RETRY_S = 60

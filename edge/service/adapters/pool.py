@@ -17,8 +17,14 @@ from edge.packages.lease import lease
 from edge.runtime.port import Engine, EngineStatus
 from edge.service.adapters.resident import Limits, Load, Resident, Residents, TooLarge, plan_load, plan_unload
 from shared import logs
-from shared.errors import AdapterUnavailable, InvalidRequest, NotFound, NotReady, StartFailed, TrustError
+from shared.errors import CapacityError, InvalidRequest, NotFound, NotReady, StartFailed, TrustError
 from shared.telemetry import EdgeMetrics
+
+
+class AdapterUnavailable(CapacityError):
+    """An adapter cannot be loaded now: others in use hold the room, or the engine did not start with it."""
+
+    default_code = "adapter_unavailable"
 
 
 class AdapterPool:

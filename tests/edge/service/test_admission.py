@@ -215,7 +215,7 @@ async def test_a_full_line_has_room_for_a_key_that_has_less_than_its_share() -> 
         await until(greedy[3].done)
         with pytest.raises(QueueFull) as displaced:
             greedy[3].result()
-        assert displaced.value.position == 5
+        assert displaced.value.details["position"] == 5
         second = asyncio.create_task(ask("b"))
         with pytest.raises(QueueFull):  # two and two would be fair; three and two is the most that is
             await ask("a")

@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge.packages.adapters.file import BASE_DIGEST_KEY, AdapterFacts, Base, base_of, check_values, inspect
+from edge.packages.adapters.file import (
+    BASE_DIGEST_KEY,
+    AdapterFacts,
+    AdapterRejected,
+    Base,
+    base_of,
+    check_values,
+    inspect,
+)
 from edge.packages.package import Package, opened
-from shared.errors import AdapterRejected, ModelCorrupt, TrustError
+from shared.errors import ModelCorrupt, TrustError
 from tests.edge.adapter_files import write_adapter
 
 
