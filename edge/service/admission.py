@@ -23,14 +23,6 @@ _HOLD_GUESS_S = 2.0
 _LONGEST_RETRY_S = 60
 
 
-class LineFull(QueueFull):
-    """No place in the line: `position` is the one that there was none for."""
-
-    def __init__(self, message: str, *, retry_after_s: int, position: int) -> None:
-        super().__init__(message, retry_after_s=retry_after_s)
-        self.details = {"position": position, "wait_estimate_s": retry_after_s}
-
-
 @dataclass(slots=True, eq=False)
 class _Waiter:
     need: int
@@ -111,8 +103,8 @@ class Admission:
         `owner` is whose request it is: owners take turns. Of those with the same `lane`, one runs at a time.
 
         Raises:
-            LineFull: the line is at its limit and this owner has its share of it; `position` is the place that there
-                was none for, `retry_after_s` the estimate for it.
+            QueueFull: the line is at its limit and this owner has its share of it; `details` hold the place that
+                there was none for, and the estimate for it.
             CapacityError: the reason given to `close`.
         """
         waiter = _Waiter(min(need, self.slots), owner, lane)
@@ -182,12 +174,13 @@ class Admission:
         if not displaced.turn.done():
             displaced.turn.set_exception(refusal)
 
-    def _full(self, owner: Hashable) -> LineFull:
+    def _full(self, owner: Hashable) -> QueueFull:
         position = self._line.position_of_next(owner)
         wait_s = self.wait_estimate_s(position)
-        return LineFull(
+        refusal = QueueFull(
             f"{self._busy} of {self.slots} slots are busy and {len(self._line)} requests wait, which is the limit; "
             f"place {position} in the line is likely served in about {wait_s} s.",
             retry_after_s=wait_s,
-            position=position,
         )
+        refusal.details = {"position": position, "wait_estimate_s": wait_s}
+        return refusal
