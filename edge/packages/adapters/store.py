@@ -27,7 +27,7 @@ from edge.packages.staging import Incoming, stage
 from edge.packages.store import locked
 from edge.packages.trust import NO_TRUST, Trust
 from edge.packages.versions import Versions, fingerprint
-from shared.errors import DigestMismatch, NotFound, SettingsError, TrustError
+from shared.errors import DigestMismatch, ModelCorrupt, NotFound, SettingsError, TrustError
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +131,8 @@ class AdapterStore:
             raise DigestMismatch(f"{name}: {MANIFEST_FILE} was changed. Register it again.", param="manifest")
         self._trust.judge(str(name), raw, signature.read(folder))
         manifest = parse_manifest(raw)
+        if AdapterName(manifest.base, manifest.name) != name:
+            raise ModelCorrupt(f"{name}: the manifest is that of another adapter.", param="name")
         return Adapter(name, folder, manifest)
 
     def survey(self, base: str | None = None) -> dict[AdapterName, Adapter | TrustError]:
