@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import uvloop
+from prometheus_client import CollectorRegistry
 
+from edge.adapter_service import adapter_service, adapters_bytes
 from edge.custody import package_to_serve
 from edge.devices.probe import probe
 from edge.memory.kv import KvType
@@ -24,6 +27,7 @@ from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
 from edge.service.admission import Admission
 from edge.service.calibration import Calibration
+from edge.service.counting import Counting
 from edge.service.engine_client import EngineClient
 from edge.service.gauges import Gauges
 from edge.service.generation import Generation, GenerationLimits
@@ -35,6 +39,7 @@ from edge.watches import memory_watch, speculation_watch, thermal_watch
 from shared import logs
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError, TrustError
+from shared.fleet import ServedModel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
@@ -61,6 +66,7 @@ async def _run(settings: EdgeSettings) -> int:
             clock=clock,
             run_dir=settings.engine_dir,
             minimum_context_tokens=settings.memory.minimum_context_tokens,
+            adapter_rank_limit=settings.adapters.rank_limit,
         )
         agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1])
         with lease(plan.package.folder):
@@ -79,7 +85,8 @@ def plan_for(settings: EdgeSettings) -> StaticPlan:
         SettingsError: memory or an option does not allow it.
     """
     package, device = package_to_serve(settings, _unvouched), probe()
-    return plan_package(package, device, applied(plan_request(settings), package, device, measurements_dir()))
+    request = replace(plan_request(settings), adapters_bytes=adapters_bytes(settings, package.digest, _unvouched))
+    return plan_package(package, device, applied(request, package, device, measurements_dir()))
 
 
 def plan_request(settings: EdgeSettings) -> PlanRequest:
@@ -120,6 +127,16 @@ class Agent:
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
         self.memory = memory_watch(settings.memory, engine, clock, self._on_memory)
+        self.adapters = adapter_service(
+            settings,
+            engine,
+            self.served,
+            self.memory,
+            clock=clock,
+            metrics=metrics,
+            warn=_unvouched,
+            on_change=self._changed,
+        )
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self.speculation = speculation_watch(
             settings.speculation, engine, self.thermal, self.memory, clock, self._on_speculation
@@ -133,17 +150,7 @@ class Agent:
             zone=settings.zone,
         )
         self.heartbeat = self._heartbeat(metrics)
-        self.parts = surface.Parts(
-            engine=engine,
-            served=self.served,
-            generation=self._generation(metrics),
-            thermal=self.thermal,
-            memory=self.memory,
-            lifecycle=self.lifecycle,
-            registry=registry,
-            status=self.status,
-            retry_after_hot_s=self._retry_after_hot_s,
-        )
+        self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
         engine.subscribe(self._on_engine)
 
@@ -165,6 +172,7 @@ class Agent:
             if self.heartbeat is not None:
                 await self.heartbeat.farewell()
             await self._engine.stop()
+            self.adapters.close()
             await self.client.close()
 
     def load(self) -> Load:
@@ -185,6 +193,7 @@ class Agent:
             decode_tokens_per_s=self.rates.decode_tokens_per_s,
             memory_available_bytes=self.memory.available_bytes,
             memory_admits=self.memory.admits,
+            adapters=self._adapter_models(),
         )
 
     def status(self) -> dict[str, Any]:
@@ -214,8 +223,15 @@ class Agent:
             **beat.model_dump(mode="json", exclude={"version", "sequence"}),
         }
 
+    def _adapter_models(self) -> tuple[ServedModel, ...]:
+        facts = self.served.facts
+        if facts is None:
+            return ()
+        return self.adapters.models(facts.context_tokens, tuple(sorted(facts.features)))
+
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
         loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
+        loops.append(self.adapters.watch())
         if self._settings.speculation.mode == "auto":
             loops.append(self.speculation.run())
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
@@ -226,6 +242,7 @@ class Agent:
 
     def _on_engine(self, status: EngineStatus) -> None:
         self._gauges.engine(status)
+        self.adapters.follow(status)
         if status.state is EngineState.READY:
             task = asyncio.create_task(self._on_ready())
             self._tasks.add(task)
@@ -287,6 +304,24 @@ class Agent:
         self._gauges.speculation(self.speculation.mode, self.speculation.reason)
         self._changed()
 
+    def _parts(self, registry: CollectorRegistry, metrics: EdgeMetrics) -> surface.Parts:
+        return surface.Parts(
+            engine=self._engine,
+            served=self.served,
+            generation=self._generation(metrics),
+            counting=Counting(self.served, self.client, self.lifecycle, body_bytes=self._settings.limits.body_bytes),
+            adapters=self.adapters,
+            model=self._settings.model,
+            thermal=self.thermal,
+            memory=self.memory,
+            lifecycle=self.lifecycle,
+            registry=registry,
+            status=self.status,
+            retry_after_hot_s=self._retry_after_hot_s,
+            adapter_limit_bytes=self._settings.adapters.limit,
+            body_limit_bytes=self._settings.limits.body_bytes,
+        )
+
     def _generation(self, metrics: EdgeMetrics) -> Generation:
         settings = self._settings
         limits = GenerationLimits(
@@ -296,11 +331,13 @@ class Agent:
             client_stall_s=settings.limits.client_stall_s,
             keepalive_s=settings.keepalive_s,
             idle_limit_s=settings.idle_limit_s,
+            exact_adapters=settings.engine.deterministic,
         )
         return Generation(
             self.served,
             self.client,
             self.admission,
+            self.adapters,
             self.lifecycle,
             limits,
             rates=self.rates,

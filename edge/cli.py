@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edge import device_commands, format_commands, package_commands, plan_commands
+from edge import adapter_commands, device_commands, format_commands, package_commands, plan_commands
 from edge.settings import EdgeSettings
 from shared import logs
 from shared.settings import load
@@ -22,6 +22,7 @@ app.add_typer(package_commands.app)
 app.add_typer(plan_commands.app)
 app.add_typer(format_commands.app)
 app.add_typer(device_commands.app)
+app.add_typer(adapter_commands.app, name="adapters")
 
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (YAML).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -102,13 +102,21 @@ def status_of(base_url: str, key_file: Path | None) -> dict[str, Any]:
         BackendStatus: it answers something else.
         SettingsError: the key file cannot be read.
     """
-    headers = {}
-    if key_file is not None:
-        try:
-            headers["Authorization"] = f"Bearer {key_file.read_text(encoding='ascii').strip()}"
-        except (OSError, UnicodeDecodeError):
-            raise SettingsError(f"The key file {key_file} cannot be read.", param="key-file") from None
-    return asyncio.run(_ask(base_url.rstrip("/") + STATUS_ROUTE, headers))
+    return asyncio.run(_ask(base_url.rstrip("/") + STATUS_ROUTE, key_header(key_file)))
+
+
+def key_header(key_file: Path | None) -> dict[str, str]:
+    """The header that carries the key in `key_file`.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    if key_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {key_file.read_text(encoding='ascii').strip()}"}
+    except (OSError, UnicodeDecodeError):
+        raise SettingsError(f"The key file {key_file} cannot be read.", param="key-file") from None
 
 
 async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:

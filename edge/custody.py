@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge.packages.adapters.store import AdapterStore
 from edge.packages.package import Package
 from edge.packages.store import PackageStore
 from edge.packages.trust import Trust, TrustedKeys
@@ -19,6 +20,11 @@ def trust_of(settings: EdgeSettings, warn: Callable[[TrustError], None]) -> Trus
         SettingsError: the trusted keys cannot be read.
     """
     return TrustedKeys(settings.trust_dir).trust(settings.trust.policy, warn)
+
+
+def adapters_of(settings: EdgeSettings, warn: Callable[[TrustError], None]) -> AdapterStore:
+    """The registered adapters; they are vouched for as packages are. Raises as `trust_of`."""
+    return AdapterStore(settings.adapters_dir, trust_of(settings, warn))
 
 
 def package_to_serve(settings: EdgeSettings, warn: Callable[[TrustError], None]) -> Package:

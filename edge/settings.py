@@ -167,6 +167,21 @@ class SpeculationSettings(_Part):
         return self
 
 
+class AdapterSettings(_Part):
+    """LoRA adapters: where they are kept, and how many are loaded at once."""
+
+    dir: Path | None = Field(default=None, description="Registered adapters; default: adapters in the Isthmus home.")
+    rank_limit: int = Field(default=64, ge=1, le=1024, description="Highest rank of any module of an adapter.")
+    count: int = Field(default=4, ge=1, le=32, description="Adapters loaded at once.")
+    memory: ByteSize = Field(
+        default=ByteSize(256 << 20), ge=0, description="What the adapters loaded at once may take together."
+    )
+    limit: ByteSize = Field(default=ByteSize(256 << 20), ge=1, description="Largest file that is registered.")
+    wait_s: float = Field(
+        default=30.0, ge=0, description="How long a request waits for room that other adapters in use hold."
+    )
+
+
 class RouterSettings(_Part):
     """The router that this agent reports to."""
 
@@ -197,6 +212,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     sources: SourceSettings = Field(default=SourceSettings(), description="Where packages may come from.")
     engine: EngineSettings = Field(default=EngineSettings(), description="Threads, batches and rest of the engine.")
     speculation: SpeculationSettings = Field(default=SpeculationSettings(), description="Several tokens at a time.")
+    adapters: AdapterSettings = Field(default=AdapterSettings(), description="LoRA adapters.")
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
@@ -226,6 +242,11 @@ class EdgeSettings(SectionSettings, section="edge"):
     def store_dir(self) -> Path:
         """Where packages are installed."""
         return self.models_dir or home() / "models"
+
+    @property
+    def adapters_dir(self) -> Path:
+        """Where adapters are registered."""
+        return self.adapters.dir or home() / "adapters"
 
     @property
     def trust_dir(self) -> Path:

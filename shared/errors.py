@@ -31,6 +31,7 @@ matched value: `param` names the field at fault, never its value.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 
@@ -38,13 +39,14 @@ class IsthmusError(Exception):
     """Base of all errors raised on purpose.
 
     Class attributes give the HTTP `status`, the OpenAI error `type`, the default machine `code`, and the `exit_code` of
-    a command that ends with it.
+    a command that ends with it; `details` are further figures for the error object.
     """
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
     default_code: ClassVar[str] = "internal_error"
     exit_code: ClassVar[int] = 1
+    details: Mapping[str, int] = {}
 
     def __init__(
         self,

@@ -81,6 +81,16 @@ class EdgeMetrics(HttpMetrics):
         self.heartbeats = Counter(
             "isthmus_edge_heartbeats_total", "Heartbeats by outcome.", ("outcome",), registry=registry
         )
+        self.adapter_loads = Counter(
+            "isthmus_edge_adapter_loads_total", "Adapters loaded, by outcome.", ("outcome",), registry=registry
+        )
+        self.adapter_hits = Counter(
+            "isthmus_edge_adapter_hits_total", "Requests whose adapters were loaded already.", registry=registry
+        )
+        self.adapter_evictions = Counter(
+            "isthmus_edge_adapter_evictions_total", "Adapters let go of.", registry=registry
+        )
+        self.adapters_resident = Gauge("isthmus_edge_adapters_resident", "Adapters loaded now.", registry=registry)
         self.speculation = Gauge(
             "isthmus_edge_speculation",
             "1 for the speculation mode in force.",

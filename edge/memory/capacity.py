@@ -123,7 +123,12 @@ def adapter_bytes(geometry: ModelGeometry, rank: int) -> int:
     attention = (width + geometry.heads * key) + (geometry.heads * value + width)
     feed_forward = 3 * (width + geometry.feed_forward_length)
     sides = geometry.layers * (attention + feed_forward + 2 * width) + sum(geometry.kv_heads_by_layer) * (key + value)
-    return rank * sides * _ADAPTER_ELEMENT_BYTES * _ADAPTER_COPY_PERCENT // 100
+    return loaded_bytes(rank * sides * _ADAPTER_ELEMENT_BYTES)
+
+
+def loaded_bytes(adapter_file_bytes: int) -> int:
+    """Memory of an adapter, or of several, whose files have that many bytes."""
+    return adapter_file_bytes * _ADAPTER_COPY_PERCENT // 100
 
 
 def plan_of(geometry: ModelGeometry, budget: Budget, demand: Demand, context_tokens: int) -> CapacityPlan:

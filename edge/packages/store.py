@@ -75,7 +75,7 @@ class PackageStore:
         with disk_errors(self._root):
             versions.home.mkdir(parents=True, exist_ok=True)
             sync_folder(self._root)
-            with _locked(versions.home, progress):
+            with locked(versions.home, progress):
                 drop_scratch(versions.home)
                 yield Installation(name, versions, self._trust, progress)
 
@@ -90,7 +90,7 @@ class PackageStore:
         versions = self._versions(name)
         if versions.current is None:
             raise NotFound(f"Model {name} is not installed.", param="name")
-        with disk_errors(self._root, "nothing was changed"), _locked(versions.home, progress):
+        with disk_errors(self._root, "nothing was changed"), locked(versions.home, progress):
             drop_scratch(versions.home)
             yield versions
 
@@ -104,7 +104,7 @@ class PackageStore:
         with disk_errors(self._root, "not everything was removed"):
             for name in self._folders():
                 versions = self._versions(name)
-                with _locked(versions.home, progress):
+                with locked(versions.home, progress):
                     freed += versions.collect()
         return freed
 
@@ -135,7 +135,7 @@ class PackageStore:
 
 
 @contextmanager
-def _locked(home: Path, progress: ProgressListener) -> Iterator[None]:
+def locked(home: Path, progress: ProgressListener) -> Iterator[None]:
     """Hold the lock of one name, waiting for another holder to end."""
     fd = os.open(home / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -12,7 +12,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -21,7 +21,7 @@ from edge.packages.formats.files import Files
 from edge.runtime.crash import reason_of_exit
 from edge.runtime.launch import Launch
 from edge.runtime.options import ProcessOptions
-from edge.runtime.port import EngineConnection
+from edge.runtime.port import AppliedAdapter, EngineConnection
 from shared.settings import environment
 
 _STDERR_TAIL_BYTES = 16 << 10
@@ -48,9 +48,12 @@ class StartFailed(Exception):
 class EngineChild:
     """A running engine process. Built by `spawn`; `prove` must succeed before it may serve."""
 
-    def __init__(self, process: asyncio.subprocess.Process, path: Path, secret: str) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, path: Path, secret: str, adapters: tuple[str, ...] = ()
+    ) -> None:
         self._process = process
         self._path = path
+        self._adapters = adapters
         self._headers = {"Authorization": f"Bearer {secret}"}
         self._tail = bytearray()
         self._users = 0
@@ -60,8 +63,16 @@ class EngineChild:
         self._stderr = asyncio.create_task(self._keep_stderr_tail())
 
     @classmethod
-    async def spawn(cls, launch: Launch, options: ProcessOptions, files: Files, folder: Path) -> EngineChild:
-        """Start a process that loads the open `files` and listens in the private `folder`.
+    async def spawn(
+        cls,
+        launch: Launch,
+        options: ProcessOptions,
+        files: Files,
+        folder: Path,
+        adapters: Sequence[tuple[str, int]] = (),
+    ) -> EngineChild:
+        """Start a process that loads the open `files` and `adapters` (digest, open file) and listens in the private
+        `folder`.
 
         The message on standard input carries the secret: command lines and environments can be read by other
         processes.
@@ -76,12 +87,18 @@ class EngineChild:
         try:
             wire = options.wire()
             handed = launch.hand_over(files, wire, own_files)
-            process = await cls._started(launch, handed.descriptors)
+            process = await cls._started(launch, (*handed.descriptors, *(fd for _, fd in adapters)))
         except BaseException:
             shutil.rmtree(own_files, ignore_errors=True)
             raise
-        child = cls(process, path, secret)
-        order = {"options": wire, "model": handed.model, "socket": str(path), "secret": secret}
+        child = cls(process, path, secret, tuple(digest for digest, _ in adapters))
+        order = {
+            "options": wire,
+            "model": handed.model,
+            "adapters": [f"/dev/fd/{fd}" for _, fd in adapters],
+            "socket": str(path),
+            "secret": secret,
+        }
         assert process.stdin is not None  # noqa: S101 - it was asked for above
         # Not drained: it fits the pipe, and an await here could be cancelled with nobody holding the process.
         process.stdin.write(json.dumps(order).encode() + b"\n")
@@ -109,7 +126,9 @@ class EngineChild:
     @property
     def connection(self) -> EngineConnection:
         """Where it listens."""
-        return EngineConnection(base_url=_BASE_URL, socket_path=self._path, headers=self._headers)
+        return EngineConnection(
+            base_url=_BASE_URL, socket_path=self._path, headers=self._headers, adapters=self._adapters
+        )
 
     @contextlib.contextmanager
     def using(self) -> Iterator[EngineConnection]:
@@ -133,7 +152,7 @@ class EngineChild:
                 wait.cancel()
 
     async def prove(self, limit_s: float) -> None:
-        """Wait until the process has loaded its model and has generated one token.
+        """Wait until the process has loaded its model and has generated one token, and one with each adapter.
 
         Raises:
             StartFailed: it ended, refused the model, or did neither within `limit_s`.
@@ -141,7 +160,8 @@ class EngineChild:
         try:
             async with asyncio.timeout(limit_s):
                 await self._loaded()
-                await self._one_token()
+                for applied in ((), *((AppliedAdapter(digest, 1.0),) for digest in self._adapters)):
+                    await self._one_token(applied)
         except TimeoutError:
             raise StartFailed(f"The engine did not become ready within {limit_s:g} s.") from None
 
@@ -217,8 +237,10 @@ class EngineChild:
         connector = aiohttp.UnixConnector(path=str(self._path))
         return aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers)
 
-    async def _one_token(self) -> None:
-        body = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
+    async def _one_token(self, applied: tuple[AppliedAdapter, ...] = ()) -> None:
+        body: dict[str, object] = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
+        if self._adapters:
+            body["lora"] = self.connection.lora(applied)
         try:
             async with self._session() as session, session.post("/completion", json=body) as answer:
                 if answer.status != 200:

@@ -12,6 +12,7 @@ from edge.memory.capacity import MIB, Budget, CapacityPlan, Demand, plan_capacit
 from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import KvType, row_fits
 from edge.memory.pressure import Step, shapes
+from edge.packages.adapters.adapter import Adapter
 from edge.packages.package import Package
 from edge.runtime.options import LEAST_SPECULATIVE_BATCH_TOKENS, EngineOptions, ProcessOptions, check_range
 from edge.scheduling.speculation import SpeculationMode
@@ -21,7 +22,9 @@ DETERMINISTIC_UBATCH_TOKENS = 63
 FAST_UBATCH_TOKENS = 128
 MINIMUM_CONTEXT_TOKENS = 2048
 _LEAST_BATCH_TOKENS = 32
-_FEATURES = frozenset({"tools", "structured_output", "logprobs"})
+LORA = "lora"
+"""Feature of a model whose engine loads adapters."""
+_FEATURES = frozenset({"tools", "structured_output", "logprobs", "continuation", LORA})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class PlanRequest:
     reserve_bytes: int = 256 * MIB
     lock_weights: bool = False
     sleep_after_s: int = 0
+    adapters_bytes: int = 0
+    """Kept free for adapters that are loaded later."""
 
     def __post_init__(self) -> None:
         for name in ("slots", "batch_tokens", "prompt_cache_mib", "sleep_after_s"):
@@ -64,6 +69,16 @@ class StaticPlan:
     speculation: SpeculationMode = SpeculationMode.OFF
     speculating: Callable[[SpeculationMode], StaticPlan] | None = field(default=None, repr=False, compare=False)
     """The same with another way of speculating; None where the engine knows none."""
+    adapters: tuple[Adapter, ...] = ()
+    """Loaded beside the weights, in the order of the engine's own numbers for them."""
+
+    def in_mode(self, mode: SpeculationMode) -> StaticPlan:
+        """The same, speculating in this way; where the engine knows none, as it is."""
+        return self if self.speculating is None else self.speculating(mode).with_adapters(self.adapters)
+
+    def with_adapters(self, adapters: tuple[Adapter, ...]) -> StaticPlan:
+        """The same with other adapters; their memory was set aside when it was planned."""
+        return replace(self, adapters=adapters)
 
     @property
     def model_path(self) -> Path:
@@ -158,6 +173,7 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         weights_bytes=package.manifest.model_file.size_bytes,
         reserve_bytes=request.reserve_bytes,
         prompt_cache_bytes=request.prompt_cache_mib * MIB,
+        adapters_bytes=request.adapters_bytes,
     )
     capacity = plan_capacity(
         geometry,

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Protocol
 
 from edge.memory.pressure import Step
+from edge.packages.adapters.adapter import Adapter
 from edge.scheduling.speculation import SpeculationMode
+from shared.errors import NotReady
 
 
 class EngineState(StrEnum):
@@ -40,6 +42,16 @@ class EngineFacts:
     speculation: SpeculationMode = SpeculationMode.OFF
     tokenizer: str | None = None
     """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
+    adapters: tuple[str, ...] = ()
+    """Digests of the adapters that are loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedAdapter:
+    """An adapter that one request asks for, by its digest, and how strongly."""
+
+    digest: str
+    scale: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,21 @@ class EngineConnection:
     base_url: str
     socket_path: Path | None
     headers: Mapping[str, str] = field(repr=False)
+    adapters: tuple[str, ...] = ()
+    """Digests of the adapters that this very process has loaded, in the order of its own numbers for them."""
+
+    def lora(self, applied: tuple[AppliedAdapter, ...]) -> list[dict[str, int | float]]:
+        """The engine's list for a request that applies these adapters and no other: each one that is loaded, by
+        number, with its scale. An adapter that was left out, or an empty list, would let a request go on from another
+        one's cached prompt.
+
+        Raises:
+            NotReady: one of them is not loaded there.
+        """
+        scales = {each.digest: each.scale for each in applied}
+        if not scales.keys() <= set(self.adapters):
+            raise NotReady("The adapter is no longer loaded.")
+        return [{"id": number, "scale": scales.get(digest, 0.0)} for number, digest in enumerate(self.adapters)]
 
 
 class Engine(Protocol):
@@ -105,6 +132,19 @@ class Engine(Protocol):
 
     async def speculate(self, mode: SpeculationMode) -> None:
         """Decode in this way from now on, in whatever step is in force; raises as `SupervisedEngine.swap`."""
+
+    @property
+    def takes_adapters(self) -> bool:
+        """Whether this kind of engine can load any."""
+
+    async def serve_adapters(self, adapters: tuple[Adapter, ...], *, overlap: bool) -> None:
+        """Serve with exactly these adapters from now on, whatever step is in force; return once it does.
+
+        Raises:
+            AdapterRejected: one of them is not for this model, or not what was registered.
+            StartFailed: the new process did not serve a token with each of them; the old one goes on.
+            NotReady: the engine is stopped or has failed for good.
+        """
 
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""

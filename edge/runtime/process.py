@@ -1,9 +1,9 @@
 """The engine's own process: builds llama.cpp's server from one message on standard input and serves until told to end.
 
 It is run by file name with the standard library and xllamacpp alone, so that nothing of the agent is loaded beside
-native code. Protocol: one JSON line in (`options`, `model`, `socket`, `secret`), one JSON line out (`ready`, or
-`refused` with the kind of error); then standard input stays open for as long as the parent wants the engine. Its end,
-or the parent's death, ends this process.
+native code. Protocol: one JSON line in (`options`, `model`, `adapters`, `socket`, `secret`), one JSON line out
+(`ready`, or `refused` with the kind of error); then standard input stays open for as long as the parent wants the
+engine. Its end, or the parent's death, ends this process.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ def _serve(order: dict[str, Any]) -> object:
     params.hostnames = [order["socket"]]
     params.api_keys = [order["secret"]]
     params.model_alias = {options["model_alias"]}
+    # Loaded with scale 0: each request states what applies to it.
+    params.lora_adapters = [engine.CommonAdapterLoraInfo(path, 0.0) for path in order["adapters"]]
     for name in (
         "n_ctx",
         "n_parallel",
@@ -78,6 +80,7 @@ def _serve(order: dict[str, Any]) -> object:
     if options["speculation"] != "off":
         kind = f"COMMON_SPECULATIVE_TYPE_{options['speculation'].upper()}"
         params.speculative.types = [getattr(engine.common_speculative_type, kind)]
+    params.prefill_assistant = False  # a last assistant message is gone on with only where the request says so
     params.fit_params = False  # a dry-run load; the plan has decided already
     params.check_tensors = True  # else weights that are no numbers load and answer nonsense
     params.endpoint_metrics = True

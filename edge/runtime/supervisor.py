@@ -10,22 +10,23 @@ import asyncio
 import contextlib
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from edge.memory.pressure import Step
-from edge.packages.formats.files import Files
-from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
+from edge.packages.adapters.adapter import Adapter
+from edge.packages.adapters.file import AdapterRejected
 from edge.packages.parity import identity
+from edge.runtime.checked_files import CheckedFiles
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.handover import Handover, Successor
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.liveness import Doubt, LivenessRules, until_hung
-from edge.runtime.plan import MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
+from edge.runtime.plan import LORA, MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
+from edge.runtime.waiting import first_of, until_settled
 from edge.scheduling.speculation import SpeculationMode
 from shared import logs
 from shared.clock import Clock
@@ -36,6 +37,7 @@ _FAILED_RETRY_S = 60
 _STOP_GRACE_S = 3.0
 _START_LIMIT_S = 120.0
 _DRAIN_LIMIT_S = 600.0
+ADAPTER_RANK_LIMIT = 64
 
 _log = logs.get("edge.engine")
 
@@ -56,6 +58,7 @@ class SupervisedEngine:
         policy: RestartPolicy | None = None,
         liveness: LivenessRules | None = None,
         minimum_context_tokens: int = MINIMUM_CONTEXT_TOKENS,
+        adapter_rank_limit: int = ADAPTER_RANK_LIMIT,
         start_limit_s: float = _START_LIMIT_S,
         stop_grace_s: float = _STOP_GRACE_S,
         drain_limit_s: float = _DRAIN_LIMIT_S,
@@ -75,7 +78,7 @@ class SupervisedEngine:
         self._status = EngineStatus(EngineState.STOPPED)
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self._child: EngineChild | None = None
-        self._verified: dict[str, FileIdentity] = {}
+        self._files = CheckedFiles(rank_limit=adapter_rank_limit)
         self._history = History()
         self._task: asyncio.Task[None] | None = None
         self._first_outcome = asyncio.Event()
@@ -154,8 +157,7 @@ class SupervisedEngine:
     async def take_step(self, step: Step, *, overlap: bool) -> None:
         """Serve with the slots and the context of `step` from now on; raises as `swap`."""
         plan = self._full.shape(step.slots, step.context_tokens)
-        mode = self._plan.speculation
-        await self.swap(plan if plan.speculating is None else plan.speculating(mode), overlap=overlap)
+        await self._swap(lambda now: plan.in_mode(now.speculation).with_adapters(now.adapters), overlap=overlap)
 
     @property
     def speculates(self) -> bool:
@@ -164,13 +166,25 @@ class SupervisedEngine:
 
     async def speculate(self, mode: SpeculationMode) -> None:
         """See the port; raises as `swap`."""
-        if self._plan.speculating is None:
-            raise NotReady("This engine does not speculate.")
-        if mode is not self._plan.speculation:
-            await self.swap(self._plan.speculating(mode))
+        await self._swap(lambda now: now.in_mode(mode), overlap=True)
+
+    @property
+    def takes_adapters(self) -> bool:
+        """See the port."""
+        return LORA in self._full.features
+
+    async def serve_adapters(self, adapters: tuple[Adapter, ...], *, overlap: bool) -> None:
+        """See the port; raises as `swap`."""
+        wanted = tuple(adapter.digest for adapter in adapters)
+        await self._swap(lambda now: now.with_adapters(adapters), overlap=overlap)
+        await until_settled(self._status, self._listeners)
+        facts = self._status.facts
+        if self._status.state is not EngineState.READY or facts is None or facts.adapters != wanted:
+            raise SwapFailed("The engine did not start with the adapter.")
 
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
-        """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
+        """Serve `plan` from now on, with the adapters that are loaded; return once requests go to it, or will as soon
+        as it has started.
 
         With `overlap` nobody waits: the new process is proven before it takes over, and one that fails changes
         nothing. Without, requests are refused as not ready from now until the old process is unused and ended and the
@@ -181,7 +195,11 @@ class SupervisedEngine:
             StartFailed: the new process did not serve a token; the old one goes on.
             TrustError: the package is not what it was.
         """
+        await self._swap(lambda now: plan.with_adapters(now.adapters), overlap=overlap)
+
+    async def _swap(self, successor_of: Callable[[StaticPlan], StaticPlan], *, overlap: bool) -> None:
         async with self._swapping:
+            plan = successor_of(self._plan)
             supervising = self._task
             if supervising is None or supervising.done():
                 raise NotReady("The engine does not run.", retry_after_s=self._status.retry_after_s)
@@ -189,7 +207,7 @@ class SupervisedEngine:
             successor = Successor(plan, child)
             self._handover.offer(successor)
             try:
-                await _first_of(successor.taken.wait(), asyncio.wait({supervising}))
+                await first_of(successor.taken.wait(), asyncio.wait({supervising}))
             finally:
                 if not successor.taken.is_set():
                     self._handover.take()
@@ -197,7 +215,8 @@ class SupervisedEngine:
                         await child.stop(self._stop_grace_s)
             if self._plan is not plan:
                 raise NotReady("The engine ended during the swap.", retry_after_s=self._status.retry_after_s)
-            _log.info("engine_swapped", slots=plan.options.slots, context_tokens=plan.options.context_tokens)
+            shape = {"slots": plan.options.slots, "context_tokens": plan.options.context_tokens}
+            _log.info("engine_swapped", **shape, adapters=len(plan.adapters), speculation=plan.speculation)
 
     def _serving(self) -> EngineChild:
         if self._status.state is not EngineState.READY or self._child is None:
@@ -240,7 +259,7 @@ class SupervisedEngine:
         _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
         self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
         self._first_outcome.set()
-        await _first_of(self._clock.sleep(wait_s), self._handover.offered())
+        await first_of(self._clock.sleep(wait_s), self._handover.offered())
         self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
         return True
 
@@ -256,6 +275,9 @@ class SupervisedEngine:
         """One process from start to end or successor; False when another one would end the same way."""
         try:
             child = proven or await self._spawned(self._plan, folder)
+        except AdapterRejected as error:
+            self._give_up_adapters(error.message)
+            return True
         except TrustError as error:
             self._status = replace(self._status, reason=error.message)
             return False
@@ -299,7 +321,7 @@ class SupervisedEngine:
         """Wait until the child has ended, has a successor (None), or hangs: then end it, and say why."""
         watch = asyncio.ensure_future(until_hung(child, self._doubt, self._liveness, self._clock))
         try:
-            await _first_of(child.ended(), self._handover.offered(), asyncio.wait({watch}))
+            await first_of(child.ended(), self._handover.offered(), asyncio.wait({watch}))
             if not watch.done() or not child.running or self._handover.waiting:
                 return None
             child.kill()
@@ -322,21 +344,20 @@ class SupervisedEngine:
             await child.stop(self._stop_grace_s)
 
     async def _spawned(self, plan: StaticPlan, folder: Path) -> EngineChild:
-        # When `stop` cancels the check, closing the files ends the thread that still reads them.
-        with opened_package(plan.package) as files:
-            await asyncio.to_thread(self._check, plan.package, files)
+        async with self._files.opened(plan) as (files, adapters):
             launch = LAUNCHES[plan.package.manifest.model.format]
-            return await EngineChild.spawn(launch, plan.options, files, folder)
+            return await EngineChild.spawn(launch, plan.options, files, folder, adapters)
 
-    def _check(self, package: Package, files: Files) -> None:
-        identities = {name: FileIdentity.of(files.descriptor(name)) for name in files.names}
-        check_contents(package, files)
-        if identities != self._verified:
-            for file in package.manifest.files:
-                check_file(file, files.descriptor(file.path))
-            self._verified = identities
+    def _give_up_adapters(self, reason: str) -> None:
+        """Go on without adapters: the model served before them."""
+        _log.error("adapters_given_up", count=len(self._plan.adapters), reason=reason)
+        self._plan = self._plan.with_adapters(())
+        self._status = replace(self._status, reason=reason)
 
     def _failed_start(self, reason: str, *, refused: bool) -> None:
+        if refused and self._plan.adapters:
+            self._give_up_adapters(reason)
+            return
         self._history = self._history.after_failed_start(refused=refused)
         self._status = replace(self._status, reason=reason)
 
@@ -352,6 +373,7 @@ class SupervisedEngine:
             features=plan.features,
             speculation=plan.speculation,
             tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
+            adapters=tuple(adapter.digest for adapter in plan.adapters),
         )
 
     def _set(self, state: EngineState, **changes: object) -> None:
@@ -360,19 +382,8 @@ class SupervisedEngine:
         if status == self._status:
             return
         self._status = status
-        for listener in self._listeners:
+        for listener in list(self._listeners):
             listener(status)
-
-
-async def _first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Return when one of `waits` has; the others are cancelled."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _socket_folder(run_dir: Path) -> Path:

@@ -24,6 +24,7 @@ class Assembly:
     def __init__(self, request: EngineRequest) -> None:
         self._chat = request.endpoint is Endpoint.CHAT
         self._sequences = request.slots
+        self._model = request.model
         top = request.top_logprobs
         self._logprobs = LogprobShaper(chat=self._chat, top=top) if top is not None else None
         self._choices: dict[int, dict[str, Any]] = {}
@@ -48,7 +49,8 @@ class Assembly:
         if self._logprobs is not None:
             self._logprobs.rewrite(chunk)
         if not self._head:
-            self._head = {name: chunk.get(name) for name in ("id", "created", "model", "system_fingerprint")}
+            self._head = {name: chunk.get(name) for name in ("id", "created", "system_fingerprint")}
+            self._head["model"] = self._model or chunk.get("model")
         for choice in chunk.get("choices") or ():
             self._take(choice)
 

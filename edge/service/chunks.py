@@ -33,6 +33,7 @@ class ChunkStream:
             LogprobShaper(chat=chat, top=request.top_logprobs) if request.top_logprobs is not None else None
         )
         self._head: dict[str, Any] = {}
+        self._renamed = _names(request)
         self.closing = Closing(prompts=request.prompts)
         self.has_content = False
         self.done = False
@@ -52,6 +53,8 @@ class ChunkStream:
             raise engine_errors.of_event(event)
         if facts.kind is EventKind.DONE:
             return self._end()
+        if self._renamed is not None:
+            event = event.replace(*self._renamed, 1)
         self.has_content = self.has_content or facts.kind is EventKind.CONTENT
         self._finished += facts.finished
         if is_closing(event):
@@ -75,6 +78,18 @@ class ChunkStream:
         if self._include_usage and usage is not None:
             return [_event({**self._head, "choices": [], "usage": usage}), DONE]
         return [DONE]
+
+
+def _names(request: EngineRequest) -> tuple[bytes, bytes] | None:
+    """The engine's name of the model as it stands in an event, and the caller's where that is another.
+
+    It is structural: inside a JSON string its quotes would be escaped.
+    """
+    served = request.body["model"]
+    if request.model in ("", served):
+        return None
+    served_name, asked_name = (b'"model":' + orjson.dumps(name) for name in (served, request.model))
+    return served_name, asked_name
 
 
 def _event(chunk: dict[str, Any]) -> bytes:

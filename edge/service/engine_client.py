@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from edge.runtime.port import Engine, EngineConnection
+from edge.runtime.port import AppliedAdapter, Engine, EngineConnection
 from edge.service import engine_errors
 from edge.service.translation import EngineRequest
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, StreamBroken
@@ -25,6 +25,8 @@ from shared.openai.sse import DONE, EventCutter
 
 _CONNECT_S = 2.0
 _ASK_S = 30.0
+_COUNTED = ("messages", "tools", "continue_final_message", "add_generation_prompt")
+"""What decides over the prompt of a chat."""
 _COUNT_ROUTE = "/v1/chat/completions/input_tokens"
 
 
@@ -47,12 +49,12 @@ class EngineClient:
         """Whole events of the answer, `[DONE]` last; leaving the block stops the engine's work on it.
 
         Raises:
-            NotReady: the engine does not serve now.
+            NotReady: the engine does not serve now, or has an adapter of the request no longer.
             ClientError: the engine finds the request at fault.
             BackendError: the engine failed, or its stream ended early.
         """
         async with (
-            self._post(request.endpoint.value, request.body) as response,
+            self._post(request.endpoint.value, request.body, applied=request.applied) as response,
             contextlib.aclosing(_events(response, self._engine.heard)) as events,
         ):
             yield events
@@ -70,7 +72,7 @@ class EngineClient:
 
     async def count_chat(self, body: dict[str, Any]) -> int:
         """Tokens of a chat body after its template."""
-        wanted: dict[str, Any] = {name: body[name] for name in ("messages", "tools") if name in body}
+        wanted: dict[str, Any] = {name: body[name] for name in _COUNTED if name in body}
         return int((await self._ask(_COUNT_ROUTE, wanted))["input_tokens"])
 
     async def count_text(self, text: str) -> int:
@@ -95,9 +97,18 @@ class EngineClient:
 
     @contextlib.asynccontextmanager
     async def _post(
-        self, path: str, body: Mapping[str, Any] | None, *, timeout_s: float | None = None
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        timeout_s: float | None = None,
+        applied: tuple[AppliedAdapter, ...] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """`applied` are the adapters of a generation; None for what none can have."""
         with self._engine.using() as connection:
+            if body is not None and applied is not None:
+                # Numbered as this very process numbers them: another one may come with the next swap.
+                body = {**body, "lora": connection.lora(applied)}
             async with self._session_to(connection) as http:
                 response = await _open(http, connection, path, body, timeout_s)
                 # What fails inside the block is the caller's (a client that left, say): nothing is translated there.

@@ -1,4 +1,5 @@
-"""The way of one generation request: read → validate → translate → fit → slot → engine → answer, and one outcome."""
+"""The way of one generation request: read → validate → translate → fit → slot → adapters → engine → answer, and one
+outcome."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from aiohttp import web
 
 from edge.scheduling.speculation import RequestKind, SpeculationMode
 from edge.service import fit
+from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.answer import StreamAnswer
 from edge.service.assembly import Assembly
@@ -47,12 +49,15 @@ class GenerationLimits:
     client_stall_s: float
     keepalive_s: float
     idle_limit_s: float
+    exact_adapters: bool
+    """Answers with adapters depend on neither cache nor company."""
 
 
 @dataclass(slots=True)
 class _Outcome:
     name: str = "ok"
     started_ms: int = 0
+    owner: str | None = None
     kind: RequestKind = RequestKind.PROSE
     mode: SpeculationMode | None = None
     """How the engine decodes for this request; None where it shares the engine with others."""
@@ -66,6 +71,7 @@ class Generation:
         served: Served,
         client: EngineClient,
         admission: Admission,
+        adapters: Adapters,
         lifecycle: Lifecycle,
         limits: GenerationLimits,
         *,
@@ -78,6 +84,7 @@ class Generation:
         self._served = served
         self._client = client
         self._admission = admission
+        self._adapters = adapters
         self._lifecycle = lifecycle
         self._limits = limits
         self._rates = rates
@@ -88,12 +95,13 @@ class Generation:
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
-    async def serve(self, request: web.Request, endpoint: Endpoint) -> web.StreamResponse:
-        """Answer one request; raises what `shared.http.errors` turns into an answer."""
+    async def serve(self, request: web.Request, endpoint: Endpoint, owner: str | None = None) -> web.StreamResponse:
+        """Answer one request of the key called `owner`; raises what `shared.http.errors` turns into an answer."""
         with self._counted(endpoint) as outcome, self._lifecycle.request():
             if self._lifecycle.in_flight > self._limits.connections:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
+            outcome.owner = owner
             prepared = await self._prepared(request, endpoint, outcome)
             if prepared.stream:
                 return await self._stream(request, prepared, outcome)
@@ -109,6 +117,8 @@ class Generation:
         outcome.kind = kind_of(body)
         facts = self._served.require()
         prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
+        chosen = await self._adapters.chosen(body, facts.model_id)
+        prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         return prepared
@@ -160,7 +170,11 @@ class Generation:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
         try:
-            async with limit as alive, self._admission.slot(prepared.slots):
+            async with (
+                limit as alive,
+                self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane),
+                self._adapters.using(prepared.adapters),
+            ):
                 alive()
                 await self._fit_again(prepared)
                 outcome.mode = self._served.require().speculation if self._admission.busy == 1 else None

@@ -65,6 +65,7 @@ class Load:
     decode_tokens_per_s: float | None
     memory_available_bytes: int | None
     memory_admits: bool = True
+    adapters: tuple[ServedModel, ...] = ()
 
 
 def state_of(engine: EngineStatus, *, draining: bool) -> BackendState:
@@ -82,7 +83,7 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         zone=identity.zone,
         # Short of memory is as good as leaving: what runs goes on, nothing new is taken.
         state=state_of(load.engine, draining=load.draining or not load.memory_admits),
-        models=() if load.facts is None else (_model(load.facts),),
+        models=() if load.facts is None else (_model(load.facts), *load.adapters),
         level=load.level,
         temperature_c=load.temperature_c,
         derate_ratio=load.measures.derate_ratio,

@@ -78,6 +78,12 @@ class MemoryWatch:
         """Whether a second engine like the one in force fits beside it."""
         return self._state.rung == 0 and pressure.can_overlap(self.step, self.available_bytes, self._rules)
 
+    @property
+    def may_overlap(self) -> bool:
+        """Whether a second engine like the one in force may be started beside it; where nothing is known, yes."""
+        available_bytes = self.available_bytes
+        return available_bytes is None or pressure.can_overlap(self._in_force, available_bytes, self._rules)
+
     def critical(self) -> MemoryCritical:
         """The refusal of a device that is short of memory."""
         return MemoryCritical(

@@ -13,6 +13,8 @@ from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
 
 UNSUPPORTED = "unsupported_parameter"
+CONTINUATION = "continuation"
+"""Feature of an engine that goes on with a last assistant message when it is told to."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # OpenAI
@@ -27,12 +29,10 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "echo": (False,),
     "suffix": ("",),
     # vLLM, which the cloud tier serves
-    "add_generation_prompt": (True,),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
     "chat_template": (),
     "chat_template_kwargs": ({},),
-    "continue_final_message": (False,),
     "documents": ([],),
     "guided_choice": (),
     "guided_grammar": (),
@@ -49,7 +49,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     # llama.cpp: reaching past the OpenAI surface into the engine
     "grammar": ("",),
     "json_schema": (),
-    "lora": ([],),
     "mirostat": (0,),
     "samplers": (),
     "typical_p": (1, 1.0),
@@ -67,9 +66,12 @@ def check(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
         value = body.get(name)
         if value is not None and not any(type(value) is type(n) and value == n for n in neutral):
             raise InvalidRequest(f"{name} is not supported by this backend.", param=name, code=UNSUPPORTED)
+    if body.get("lora") and "lora" not in facts.features:
+        raise InvalidRequest("The engine of this model takes no adapters.", param="lora", code=UNSUPPORTED)
     _check_choices(endpoint, body, facts)
     _check_token_ids(endpoint, body, facts)
     if endpoint is Endpoint.CHAT:
+        _check_continuation(body, facts)
         _check_media(body)
         _check_tools(body, facts)
 
@@ -95,6 +97,25 @@ def _check_token_ids(endpoint: Endpoint, body: dict[str, Any], facts: EngineFact
         for ids in token_prompts(body["prompt"]):
             if any(token >= limit for token in ids):
                 raise InvalidRequest(f"prompt holds a token id that is not below {limit}.", param="prompt")
+
+
+def _check_continuation(body: dict[str, Any], facts: EngineFacts) -> None:
+    continues = body.get("continue_final_message") is True
+    if continues and CONTINUATION not in facts.features:
+        raise InvalidRequest(
+            "continue_final_message is not supported by this backend.", param="continue_final_message", code=UNSUPPORTED
+        )
+    if continues and (body.get("tools") or (body.get("response_format") or {}).get("type", "text") != "text"):
+        # Its grammar starts anew after the text that is there, and its parser of calls does not read it.
+        raise InvalidRequest(
+            "continue_final_message with tools or response_format is not supported by this backend.",
+            param="continue_final_message",
+            code=UNSUPPORTED,
+        )
+    if body.get("add_generation_prompt") is False and not continues:
+        raise InvalidRequest(
+            "add_generation_prompt is not supported by this backend.", param="add_generation_prompt", code=UNSUPPORTED
+        )
 
 
 def _check_media(body: dict[str, Any]) -> None:

@@ -15,6 +15,9 @@ from llguidance import LLMatcher
 from shared.errors import InvalidRequest
 
 _ANY_OBJECT = {"type": "object"}
+_LAYOUT = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+"""JSON on one line: where any white space is allowed, a small model can go on with it until its limit. It takes the
+place of a caller's own `x-guidance`, which could relax what is enforced."""
 
 
 def grammar_of(response_format: dict[str, Any] | None) -> str | None:
@@ -26,7 +29,7 @@ def grammar_of(response_format: dict[str, Any] | None) -> str | None:
     kind = (response_format or {}).get("type", "text")
     if response_format is None or kind == "text":
         return None
-    schema = response_format["json_schema"]["schema"] if kind == "json_schema" else _ANY_OBJECT
+    schema = (response_format["json_schema"]["schema"] if kind == "json_schema" else _ANY_OBJECT) | _LAYOUT
     grammar = f"%llguidance {{}}\nstart: %json {orjson.dumps(schema).decode()}"
     if LLMatcher.validate_grammar(grammar):
         # The compiler's message quotes the schema, so it stays here.

@@ -12,16 +12,23 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
 from edge.runtime.port import Engine, EngineState, EngineStatus
+from edge.service.adapters import surface as adapter_surface
+from edge.service.adapters.selection import served_name
+from edge.service.adapters.service import Adapters
+from edge.service.counting import ROUTE as TOKENIZE_ROUTE
+from edge.service.counting import Counting
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
-from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
+from shared.errors import CapacityError, Draining, InvalidRequest, IsthmusError, NotFound, NotReady
 from shared.http import errors
 from shared.http.errors import Handler
+from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope, authenticate, require
 from shared.openai.facts import Endpoint
+from shared.openai.validation import validate
 from shared.telemetry import CONTENT_TYPE, exposition
 
 STATUS_ROUTE = "/edge/v1/status"
@@ -42,12 +49,17 @@ class Parts:
     engine: Engine
     served: Served
     generation: Generation
+    counting: Counting
+    adapters: Adapters
+    model: str
     thermal: ThermalWatch
     memory: MemoryWatch
     lifecycle: Lifecycle
     registry: CollectorRegistry
     status: Callable[[], dict[str, Any]]
     retry_after_hot_s: int
+    adapter_limit_bytes: int
+    body_limit_bytes: int
 
 
 def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
@@ -64,6 +76,14 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
             web.get("/v1/models/{model:.+}", surface.model),
             web.post(Endpoint.CHAT.value, surface.generate(Endpoint.CHAT)),
             web.post(Endpoint.COMPLETIONS.value, surface.generate(Endpoint.COMPLETIONS)),
+            web.post(Endpoint.EMBEDDINGS.value, surface.embeddings),
+            web.post(TOKENIZE_ROUTE, surface.tokenize),
+            *adapter_surface.routes(
+                parts.adapters,
+                parts.model,
+                require=lambda request, scope: require(request.get(_KEY), scope),
+                limit_bytes=parts.adapter_limit_bytes,
+            ),
         ]
     )
     return app
@@ -112,12 +132,12 @@ class _Surface:
 
     async def models(self, request: web.Request) -> web.StreamResponse:
         require(request.get(_KEY), Scope.INFERENCE)
-        return _json({"object": "list", "data": self._models()})
+        return _json({"object": "list", "data": await self._models()})
 
     async def model(self, request: web.Request) -> web.StreamResponse:
         require(request.get(_KEY), Scope.INFERENCE)
         wanted = request.match_info["model"]
-        found = next((model for model in self._models() if model["id"] == wanted), None)
+        found = next((model for model in await self._models() if model["id"] == wanted), None)
         if found is None:
             raise NotFound("This backend does not serve the model asked for.", param="model", code="model_not_found")
         return _json(found)
@@ -125,17 +145,39 @@ class _Surface:
     def generate(self, endpoint: Endpoint) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             require(request.get(_KEY), Scope.INFERENCE)
-            return await self._parts.generation.serve(request, endpoint)
+            key = request.get(_KEY)
+            return await self._parts.generation.serve(request, endpoint, key.name if key is not None else None)
 
         return handle
 
-    def _models(self) -> list[dict[str, Any]]:
+    async def tokenize(self, request: web.Request) -> web.StreamResponse:
+        require(request.get(_KEY), Scope.INFERENCE)
+        return await self._parts.counting.serve(request)
+
+    async def embeddings(self, request: web.Request) -> web.StreamResponse:
+        """Every model that is installed here generates text: an encoder is refused when it is pulled."""
+        require(request.get(_KEY), Scope.INFERENCE)
+        _, body = await read_object(request, limit_bytes=self._parts.body_limit_bytes)
+        validate(Endpoint.EMBEDDINGS, body)
+        served_name(body, self._parts.model)
+        raise InvalidRequest(
+            "This model generates text and makes no embeddings.", param="model", code="unsupported_model"
+        )
+
+    async def _models(self) -> list[dict[str, Any]]:
         facts = self._parts.served.facts
         if facts is None:
             return []
         # `created` is required by OpenAI's shape; a package has no such date.
         entry = {"id": facts.model_id, "object": "model", "created": 0, "owned_by": "isthmus"}
-        return [entry | {"max_model_len": facts.context_tokens, "digest": facts.digest}]
+        entry |= {"max_model_len": facts.context_tokens, "digest": facts.digest}
+        return [entry, *(_adapter_entry(entry, adapter) for adapter in await self._parts.adapters.listing())]
+
+
+def _adapter_entry(base: dict[str, Any], adapter: dict[str, Any]) -> dict[str, Any]:
+    """An adapter as a model of its own; `parent` is OpenAI's word for what a fine-tuned model is made of."""
+    shown = {name: adapter[name] for name in ("digest", "loaded")}
+    return base | {"id": adapter["name"], "parent": base["id"]} | shown
 
 
 def _authentication(keys: Sequence[ApiKey]) -> Middleware:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from edge.runtime.port import EngineFacts
+from edge.runtime.port import AppliedAdapter, EngineFacts
 from edge.service import refusals, structured
-from shared.errors import NotFound
+from edge.service.adapters.selection import Chosen, served_name
 from shared.openai.facts import Endpoint
 
 _SEED_MASK = 2**32 - 1
@@ -35,7 +35,8 @@ class EngineRequest:
     """What is sent to the engine, and what the answer has to look like.
 
     `top_logprobs` is None when no log-probabilities were asked for. `max_tokens` is the caller's own limit.
-    `context_tokens` is that of the slot for which the request was checked.
+    `context_tokens` is that of the slot for which the request was checked. `model` is the name that the caller used.
+    Requests with the same `lane` are not run side by side.
     """
 
     endpoint: Endpoint
@@ -48,6 +49,9 @@ class EngineRequest:
     max_tokens_param: str
     top_logprobs: int | None
     context_tokens: int
+    model: str = ""
+    adapters: tuple[Chosen, ...] = ()
+    lane: frozenset[AppliedAdapter] | None = None
 
     @property
     def slots(self) -> int:
@@ -57,6 +61,25 @@ class EngineRequest:
     def with_body(self, body: dict[str, Any]) -> EngineRequest:
         """The same request with another engine body."""
         return replace(self, body=body)
+
+    @property
+    def applied(self) -> tuple[AppliedAdapter, ...]:
+        """The adapters as the engine's port takes them."""
+        return tuple(AppliedAdapter(each.adapter.digest, each.scale) for each in self.adapters)
+
+    def with_adapters(self, adapters: tuple[Chosen, ...], *, exact: bool) -> EngineRequest:
+        """The same request with these adapters and no other.
+
+        `exact`: the answer must not depend on cache and company. The engine multiplies an adapter's thin matrices in
+        another order for one token than for several, so going on from a cached prompt, or decoding beside a request
+        with the same adapters (others are never batched with it), would change the last bits.
+        """
+        if not adapters:
+            return self
+        chosen = replace(self, adapters=adapters)
+        if not exact:
+            return chosen
+        return replace(chosen, body=self.body | {"cache_prompt": False}, lane=frozenset(chosen.applied))
 
 
 def translate(
@@ -68,8 +91,7 @@ def translate(
         NotFound: another model is asked for (code `model_not_found`).
         InvalidRequest: the engine cannot honour a field.
     """
-    if body["model"] != facts.model_id:
-        raise NotFound("This backend does not serve the model asked for.", param="model", code="model_not_found")
+    served_name(body, facts.model_id)
     refusals.check(endpoint, body, facts)
     chat = endpoint is Endpoint.CHAT
     param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
@@ -91,6 +113,7 @@ def translate(
         max_tokens_param=param,
         top_logprobs=top_logprobs,
         context_tokens=facts.context_tokens,
+        model=body["model"],
     )
 
 
@@ -134,6 +157,8 @@ def _chat(body: dict[str, Any]) -> dict[str, Any]:
         engine["tools"] = body["tools"]
         if body.get("parallel_tool_calls") is not None:
             engine["parallel_tool_calls"] = body["parallel_tool_calls"]
+    if body.get("continue_final_message") is True:
+        engine |= {"continue_final_message": True, "add_generation_prompt": False}
     grammar = structured.grammar_of(body.get("response_format"))
     if grammar is not None:
         engine["grammar"] = grammar

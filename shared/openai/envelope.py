@@ -11,7 +11,8 @@ from shared.errors import IsthmusError
 
 def envelope(error: IsthmusError) -> dict[str, Any]:
     """The OpenAI error object for `error`."""
-    return {"error": {"message": error.message, "type": error.type, "param": error.param, "code": error.code}}
+    named = {"message": error.message, "type": error.type, "param": error.param, "code": error.code}
+    return {"error": {**named, **error.details}}
 
 
 def envelope_bytes(error: IsthmusError) -> bytes:

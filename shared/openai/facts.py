@@ -59,4 +59,8 @@ def _features(body: dict[str, Any]) -> list[str]:
         found.append("structured_output")
     if body.get("logprobs"):
         found.append("logprobs")
+    if body.get("continue_final_message") is True:
+        found.append("continuation")
+    if body.get("lora"):
+        found.append("lora")
     return found

@@ -176,6 +176,17 @@ LogitBias = Annotated[
 Stop = NonEmpty | Annotated[list[NonEmpty], Field(max_length=16)]
 
 
+class LoraEntry(_Strict):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
+
+    name: ModelName
+    scale: Annotated[float, Field(ge=0, le=8)] | None = None
+
+
+Lora = ModelName | LoraEntry | Annotated[list[ModelName | LoraEntry], Field(max_length=8)]
+"""Adapters of an edge model, by name: a field of ours beside OpenAI's."""
+
+
 class Sampled(_Strict):
     """Fields shared by chat and legacy completions."""
 
@@ -196,6 +207,7 @@ class Sampled(_Strict):
     stop: Stop | None = None
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     user: Annotated[str, StringConstraints(max_length=512)] | None = None
+    lora: Lora | None = None
 
     @model_validator(mode="after")
     def _stream_options_need_stream(self) -> Sampled:
@@ -215,6 +227,8 @@ class ChatRequest(Sampled):
     tools: Annotated[list[Tool], Field(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
 
     @model_validator(mode="after")
     def _fields_agree(self) -> ChatRequest:
@@ -226,9 +240,18 @@ class ChatRequest(Sampled):
                 raise FieldError("tool_choice", "tool_choice names a function that is not in tools")
         elif self.tool_choice in ("auto", "required") and not self.tools:
             raise FieldError("tool_choice", "tool_choice is allowed only when tools are given")
+        if self.continue_final_message:
+            self._check_continuation()
         if self.max_tokens and self.max_completion_tokens and self.max_tokens != self.max_completion_tokens:
             raise FieldError("max_tokens", "max_tokens and max_completion_tokens disagree")
         return self
+
+    def _check_continuation(self) -> None:
+        last = self.messages[-1]
+        if self.add_generation_prompt:
+            raise FieldError("add_generation_prompt", "it cannot be true together with continue_final_message")
+        if not isinstance(last, AssistantMessage) or last.tool_calls or not last.content:
+            raise FieldError("continue_final_message", "the last message must be an assistant's text, not empty")
 
 
 Tokenised = Annotated[list[TokenId], Field(min_length=1)]

@@ -14,6 +14,7 @@ import orjson
 from aiohttp import web
 
 from edge.memory.pressure import Step, shapes
+from edge.packages.adapters.adapter import Adapter
 from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.scheduling.speculation import SpeculationMode
 from shared.errors import NotReady
@@ -26,7 +27,7 @@ FACTS = EngineFacts(
     slots=1,
     context_tokens=2048,
     vocabulary_tokens=49152,
-    features=frozenset({"tools", "structured_output", "logprobs"}),
+    features=frozenset({"tools", "structured_output", "logprobs", "lora"}),
 )
 TIMINGS = {"cache_n": 0, "prompt_n": 40, "prompt_ms": 100.0, "predicted_n": 6, "predicted_ms": 50.0}
 USAGE = {
@@ -202,6 +203,10 @@ def _pieces(text: str, *, control: bool) -> list[dict[str, Any]]:
     return pieces
 
 
+async def _at_once() -> None:
+    """A swap that takes no time."""
+
+
 class FakeEngine:
     """The `Engine` port over an `EngineServer`."""
 
@@ -211,6 +216,8 @@ class FakeEngine:
         self._facts = facts
         self._listeners: list[Callable[[EngineStatus], None]] = []
         self.taken: list[tuple[int, int, bool]] = []
+        self.loads: list[tuple[str, ...]] = []
+        self.loading: Callable[[], Awaitable[None]] = _at_once
         self.failures: deque[Exception] = deque()
         self.signs_of_life = 0
         self.doubts = 0
@@ -223,7 +230,9 @@ class FakeEngine:
     def connection(self) -> EngineConnection:
         if self._status.state is not EngineState.READY:
             raise NotReady("The model is not ready.", retry_after_s=self._status.retry_after_s)
-        return EngineConnection("http://engine", self.server.socket_path, {"Authorization": "Bearer s"})
+        return EngineConnection(
+            "http://engine", self.server.socket_path, {"Authorization": "Bearer s"}, self._facts.adapters
+        )
 
     @contextlib.contextmanager
     def using(self) -> Iterator[EngineConnection]:
@@ -265,6 +274,18 @@ class FakeEngine:
         self._status = replace(self._status, state=state, **changes)
         for listener in self._listeners:
             listener(self._status)
+
+    @property
+    def takes_adapters(self) -> bool:
+        return "lora" in self._facts.features
+
+    async def serve_adapters(self, adapters: tuple[Adapter, ...], *, overlap: bool) -> None:
+        self.loads.append(tuple(str(adapter.name) for adapter in adapters))
+        await self.loading()
+        if self.failures:
+            raise self.failures.popleft()
+        self._facts = replace(self._facts, adapters=tuple(adapter.digest for adapter in adapters))
+        self.set(EngineState.READY, facts=self._facts)
 
     async def start(self) -> None:
         self.set(EngineState.READY, facts=self._facts, pid=1)

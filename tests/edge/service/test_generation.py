@@ -314,4 +314,4 @@ async def test_tools_are_refused_when_the_template_has_none(server: EngineServer
             assert response.status == 400
             assert (await response.json())["error"]["param"] == "tools"
         async with running.session.get(f"{running.url}/edge/v1/status") as response:
-            assert (await response.json())["models"][0]["features"] == ["logprobs", "structured_output"]
+            assert (await response.json())["models"][0]["features"] == ["logprobs", "lora", "structured_output"]

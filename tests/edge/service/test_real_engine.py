@@ -156,8 +156,9 @@ async def test_a_killed_engine_breaks_the_stream_and_comes_back(running: Running
     assert 'isthmus_edge_engine_restarts_total{reason="exit"} 1.0' in await running.metrics()
 
 
-async def test_structured_output_is_what_the_schema_says(client: openai.AsyncOpenAI) -> None:
-    for seed in range(4):
+@pytest.mark.parametrize("seeds", [4, pytest.param(100, marks=pytest.mark.slow)])
+async def test_structured_output_is_what_the_schema_says(client: openai.AsyncOpenAI, seeds: int) -> None:
+    for seed in range(seeds):
         answer = await client.chat.completions.create(
             model=MODEL,
             messages=[{"role": "user", "content": f"{PARIS} Answer as JSON."}],
@@ -170,6 +171,34 @@ async def test_structured_output_is_what_the_schema_says(client: openai.AsyncOpe
         value = orjson.loads(answer.choices[0].message.content or "")
         assert set(value) == {"city", "country"}
         assert value["country"] in ("France", "Italy")
+
+
+async def test_any_object_ends_and_parses(client: openai.AsyncOpenAI) -> None:
+    """No white space for a small model to lose itself in."""
+    answer = await client.chat.completions.create(
+        model=MODEL,
+        messages=[{"role": "user", "content": f"{PARIS} Answer as a JSON object with the key city."}],
+        response_format={"type": "json_object"},
+        temperature=0,
+        max_tokens=200,
+    )
+    assert "\n" not in (answer.choices[0].message.content or "")
+    if answer.choices[0].finish_reason == "stop":
+        assert isinstance(orjson.loads(answer.choices[0].message.content or ""), dict)
+
+
+async def test_a_last_message_is_gone_on_with_only_when_asked(client: openai.AsyncOpenAI) -> None:
+    """The engine alone would go on with any last assistant message."""
+    messages: Any = [{"role": "user", "content": PARIS}, {"role": "assistant", "content": "The capital of"}]
+    asked = await client.chat.completions.create(
+        model=MODEL, messages=messages, temperature=0, max_tokens=12, extra_body={"continue_final_message": True}
+    )
+    assert asked.choices[0].message.content == " France is Paris."
+    assert asked.usage is not None
+    plain = await client.chat.completions.create(model=MODEL, messages=messages, temperature=0, max_tokens=12)
+    assert plain.usage is not None
+    assert plain.usage.prompt_tokens > asked.usage.prompt_tokens
+    assert not (plain.choices[0].message.content or "").startswith(" ")
 
 
 async def test_logprobs_have_openais_shape(client: openai.AsyncOpenAI) -> None:

@@ -1,0 +1,142 @@
+"""`isthmus edge adapters …` as an operator types it: what is registered here, and what a running agent does with it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from edge.packages.package import Package
+from shared import cli
+from tests.edge.adapter_files import write_adapter
+from tests.edge.service.fakes import FACTS, MODEL, FakeEngine, engine_server
+from tests.edge.service.harness import Running, running_agent
+
+Isthmus = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def isthmus(
+    installed_model: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Isthmus:
+    """Run `isthmus edge adapters …` in this process, in a home of its own: exit code, output, errors."""
+    from importlib.metadata import EntryPoint
+
+    monkeypatch.setenv("ISTHMUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("ISTHMUS__EDGE__MODELS_DIR", str(installed_model.folder.parent.parent.parent))
+    monkeypatch.setenv("ISTHMUS__EDGE__PORT", "1")  # nobody listens there
+    point = EntryPoint("edge", "edge.cli:app", cli.COMMAND_GROUP)
+    monkeypatch.setattr(cli, "_contributed", lambda: {"edge": point})
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["edge", "adapters", *arguments])
+        captured = capsys.readouterr()
+        assert isinstance(ended.value.code, int)
+        # An agent in this process logs to the same output.
+        out = "".join(line for line in captured.out.splitlines(keepends=True) if "component=" not in line)
+        return ended.value.code, out, captured.err
+
+    return run
+
+
+@pytest.fixture
+def agent(installed_model: Package, tmp_path: Path) -> Iterator[str]:
+    """The URL of an agent over a scripted engine, in a thread of its own: commands run a loop themselves."""
+    started, url = threading.Event(), ""
+    loop, ended = asyncio.new_event_loop(), asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def serving() -> AsyncIterator[Running]:
+        (tmp_path / "s").mkdir()
+        async with engine_server(tmp_path / "s") as server:
+            engine = FakeEngine(server, replace(FACTS, digest=installed_model.digest))
+            settings = {
+                "models_dir": str(installed_model.folder.parent.parent.parent),
+                "adapters": {"dir": str(tmp_path / "home" / "adapters")},
+            }
+            async with running_agent(engine, **settings) as running:
+                yield running
+
+    async def serve() -> None:
+        nonlocal url
+        async with serving() as running:
+            url = running.url
+            started.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(30)
+        yield url
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(30)
+        loop.close()
+
+
+def test_register_list_and_remove_without_an_agent(isthmus: Isthmus, tmp_path: Path) -> None:
+    path = write_adapter(tmp_path / "tone.gguf", layers=2)
+    code, out, _ = isthmus("register", str(path), "--json")
+    assert (code, json.loads(out)["name"]) == (0, f"{MODEL}:tone")
+    assert isthmus("register", str(path), "--name", f"{MODEL}:other")[0] == 0
+    code, out, _ = isthmus("list", "--json")
+    assert [each["name"] for each in json.loads(out)] == [f"{MODEL}:other", f"{MODEL}:tone"]
+    assert isthmus("rm", "other")[0] == 0
+    code, out, _ = isthmus("list")
+    assert f"{MODEL}:tone" in out
+    assert "other" not in out
+    code, _, err = isthmus("load", "tone")
+    assert code != 0
+    assert "No agent answers" in err
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "code", "told"),
+    [
+        ({"rank": 65}, (), 25, ("65", "64")),
+        ({"ranks": {"blk.1.attn_v": 70}}, (), 25, ("70", "64")),
+        ({"architecture": "qwen2"}, (), 25, ("qwen2", "llama")),
+        ({}, ("--base-digest", "sha256:" + "0" * 64), 25, ("sha256:0000",)),
+        ({}, ("--name", "no such:x"), 1, ("base:adapter",)),
+        ({}, ("--name", "unknown:x"), 1, ("unknown",)),
+    ],
+)
+def test_lr_05_a_refused_adapter_is_told_in_one_line_and_not_listed(
+    isthmus: Isthmus, tmp_path: Path, fields: dict[str, object], options: tuple[str, ...], code: int, told: tuple[str]
+) -> None:
+    path = write_adapter(tmp_path / "tone.gguf", **{"layers": 2, **fields})  # type: ignore[arg-type]
+    got, out, err = isthmus("register", str(path), *options)
+    assert (got, out) == (code, "")
+    assert err.count("\n") == 1
+    assert all(each in err for each in told)
+    assert json.loads(isthmus("list", "--json")[1]) == []
+
+
+def test_the_running_agent_loads_and_lets_go(isthmus: Isthmus, agent: str, tmp_path: Path) -> None:
+    path = write_adapter(tmp_path / "tone.gguf", layers=2)
+    at = ("--url", agent, "--json")
+    assert json.loads(isthmus("register", str(path), *at)[1])["loaded"] is False
+    assert json.loads(isthmus("load", "tone", *at)[1])["loaded"] is True
+    assert json.loads(isthmus("pin", "tone", *at)[1])["pinned"] is True
+    (listed,) = json.loads(isthmus("list", *at)[1])
+    assert (listed["loaded"], listed["pinned"], listed["in_use"]) == (True, True, 0)
+    code, _, err = isthmus("unload", "tone", *at)
+    assert code != 0
+    assert "pinned" in err
+    assert json.loads(isthmus("unpin", "tone", *at)[1])["pinned"] is False
+    assert json.loads(isthmus("unload", "tone", *at)[1])["loaded"] is False
+    assert isthmus("load", "nothing", *at)[0] != 0
+    # What is registered on this machine while the agent runs is there for its next request.
+    assert isthmus("register", str(path), "--name", "late")[0] == 0
+    assert json.loads(isthmus("load", "late", *at)[1])["loaded"] is True
+    code, _, err = isthmus("rm", "late")
+    assert code == 23
+    assert "in use" in err
