@@ -92,7 +92,6 @@ def test_without_grouped_heads_every_head_has_its_own() -> None:
         ("block_count", 32.0),
         ("context_length", 0),
         ("attention.head_count_kv", 5),
-        ("attention.head_count_kv", 0),
         ("attention.head_count_kv", (8, 8)),
         ("attention.key_length", 0),
         ("embedding_length", -4096),
