@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.error
 import urllib.request
 from typing import Any
@@ -17,6 +18,9 @@ _LIMIT_S = 10
 _ANSWER_BYTES = 8 * 1024 * 1024
 
 
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+
+
 class RouterClient:
     """Asks one router."""
 
@@ -28,7 +32,10 @@ class RouterClient:
 
     def explain(self, text: str, model: str, headers: list[str]) -> dict[str, Any]:
         """The router's answer for a chat request with one user message."""
-        body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": text}]})
+        try:
+            body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": text}]})
+        except TypeError:  # an argument that was no text in this locale
+            raise InvalidRequest("The text is not valid UTF-8.", param="text") from None
         return self._ask("/router/v1/explain", body, dict(_header(each) for each in headers))
 
     def fleet(self) -> dict[str, Any]:
@@ -126,6 +133,8 @@ def _header(given: str) -> tuple[str, str]:
     name, separator, value = given.partition("=")
     if not separator or not name:
         raise InvalidRequest("A header is given as name=value.", param="header")
+    if not _HEADER_NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
+        raise InvalidRequest("A header is a token, and its value one line of printable ASCII.", param="header")
     return name, value
 
 

@@ -10,6 +10,7 @@ whose packages are absent, or whose module is broken, costs the others nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -138,6 +139,9 @@ def doctor(
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with a documented code; a failure is one line, never a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us: what is said there is lost, and that is all
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end of the process
     sys.exit(_run(given))
 
 
@@ -159,6 +163,9 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output left, as `head` does
         sys.stdout = None  # nothing is left to flush at exit
         return FAILED
+    except OSError as error:  # a disk that is full or broken, an output that cannot be written
+        sys.stdout = None
+        return _fail(f"{(error.strerror or type(error).__name__).lower()}{_where(error)}", FAILED)
     except ImportError as error:
         return _fail_import(arguments, error)
     except Exception as error:  # noqa: BLE001 - the last edge: a fault is one line, and its values stay out of it
@@ -169,6 +176,10 @@ def _run(arguments: list[str]) -> int:
 def _fail(message: str, code: int) -> int:
     typer.echo(f"error: {' '.join(message.split())}", err=True)
     return code
+
+
+def _where(error: OSError) -> str:
+    return f": {error.filename}" if isinstance(error.filename, str) else ""
 
 
 def _fail_import(arguments: list[str], error: ImportError) -> int:

@@ -107,20 +107,28 @@ def _section_of_file(path: Path | None, section: str) -> dict[str, Any]:
         return {}
     import yaml  # noqa: PLC0415 - most starts have no file
 
+    from shared.strict_yaml import strict_yaml  # noqa: PLC0415
+
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        document = strict_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"The settings file {path} does not exist.", param="config") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         at = getattr(error, "problem_mark", None)
         where = f" (line {at.line + 1})" if at else ""
-        raise SettingsError(f"The settings file {path} cannot be read as YAML{where}.", param="config") from None
+        problem = getattr(error, "problem", None)
+        why = f": {problem}" if problem and "stands twice" in problem else ""
+        raise SettingsError(f"The settings file {path} cannot be read as YAML{where}{why}.", param="config") from None
+    if document is None:
+        return {}
     if not isinstance(document, dict):
         raise SettingsError(f"The settings file {path} must be a mapping of sections.", param="config")
     for name in document:
         if name not in SECTIONS:
             raise SettingsError(f"Unknown section in {path}.{_hint(str(name), SECTIONS)}", param=str(name))
-    values = document.get(section) or {}
+    values = document.get(section)
+    if values is None:
+        return {}
     if not isinstance(values, dict):
         raise SettingsError(f"Section {section} must be a mapping.", param=section)
     return values

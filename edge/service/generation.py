@@ -28,7 +28,7 @@ from edge.service.thermal.ladder import Measures
 from edge.service.translation import EngineRequest, translate
 from shared import logs
 from shared.clock import Clock
-from shared.errors import BackendTimeout, CapacityError, ClientError, InvalidRequest, IsthmusError, NotReady, QueueFull
+from shared.errors import BackendTimeout, CapacityError, ClientError, IsthmusError, NotReady, QueueFull
 from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -108,11 +108,8 @@ class Generation:
             return await self._whole(prepared, outcome)
 
     async def _prepared(self, request: web.Request, endpoint: Endpoint, outcome: _Outcome) -> EngineRequest:
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                _, body = await read_object(request, limit_bytes=self._limits.body_bytes)
-        except TimeoutError:
-            raise InvalidRequest(f"The body did not arrive within {self._limits.body_s:g} s.") from None
+        limits = self._limits
+        _, body = await read_object(request, limit_bytes=limits.body_bytes, limit_s=limits.body_s)
         validate(endpoint, body)
         outcome.kind = kind_of(body)
         facts = self._served.require()

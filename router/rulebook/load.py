@@ -21,6 +21,7 @@ from router.rulebook.document import PolicyDocument, RuleDocument
 from router.rulebook.names import names_at
 from shared.errors import SettingsError
 from shared.openai.facts import FEATURES
+from shared.strict_yaml import StrictLoader
 
 LIMIT_BYTES = 1024 * 1024
 
@@ -34,17 +35,8 @@ class Vocabulary:
     features: frozenset[str] = frozenset(FEATURES)
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML in which 18:00, off and no are texts, and a name stands once."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, "a name stands twice", key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
+class _Loader(StrictLoader):
+    """YAML in which 18:00, off and no are texts."""
 
 
 _INT, _BOOL = "tag:yaml.org,2002:int", "tag:yaml.org,2002:bool"

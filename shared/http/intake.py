@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from aiohttp import web
@@ -10,12 +11,14 @@ from shared.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from shared.openai.body import parse_object
 
 DEFAULT_LIMIT_BYTES = 4 * 1024 * 1024
+DEFAULT_LIMIT_S = 30.0
 
 
-async def read_body(request: web.Request, *, limit_bytes: int) -> bytes:
-    """The body's bytes, at most `limit_bytes`.
+async def read_body(request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S) -> bytes:
+    """The body's bytes, at most `limit_bytes`, within `limit_s`: who sends nothing must not hold a place for ever.
 
     Raises:
+        InvalidRequest: the body did not arrive in time.
         UnsupportedMediaType: not `application/json`, another charset than UTF-8, or a content encoding.
         PayloadTooLarge: announced or actual size over the limit; at most the limit was ever held.
     """
@@ -24,17 +27,23 @@ async def read_body(request: web.Request, *, limit_bytes: int) -> bytes:
         raise _too_large(limit_bytes)
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.content.iter_any():
-        size += len(chunk)
-        if size > limit_bytes:
-            raise _too_large(limit_bytes)
-        chunks.append(chunk)
+    try:
+        async with asyncio.timeout(limit_s):
+            async for chunk in request.content.iter_any():
+                size += len(chunk)
+                if size > limit_bytes:
+                    raise _too_large(limit_bytes)
+                chunks.append(chunk)
+    except TimeoutError:
+        raise InvalidRequest(f"The body did not arrive within {limit_s:g} s.", code="body_timeout") from None
     return b"".join(chunks)
 
 
-async def read_object(request: web.Request, *, limit_bytes: int) -> tuple[bytes, dict[str, Any]]:
+async def read_object(
+    request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S
+) -> tuple[bytes, dict[str, Any]]:
     """The body's bytes and the one JSON object in it; raises as `read_body` and `parse_object` do."""
-    raw = await read_body(request, limit_bytes=limit_bytes)
+    raw = await read_body(request, limit_bytes=limit_bytes, limit_s=limit_s)
     return raw, parse_object(raw)
 
 

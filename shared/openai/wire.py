@@ -201,7 +201,7 @@ class Sampled(_Strict):
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0, le=10)] | None = None
+    repetition_penalty: Annotated[float, Field(ge=0.01, le=10)] | None = None
     logit_bias: LogitBias | None = None
     seed: Annotated[int, Field(ge=-_SEED_LIMIT - 1, le=_SEED_LIMIT)] | None = None
     stop: Stop | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint, version
@@ -207,3 +209,22 @@ def test_a_reader_that_leaves_early_ends_it_quietly(
     plugins(edge=_app(_raise(BrokenPipeError())))
     assert _run("edge", "act") == 1
     assert capsys.readouterr().err == ""
+
+
+def test_an_output_that_cannot_be_written_is_one_line(
+    plugins: Callable[..., None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    plugins(edge=_app(_raise(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))))
+    assert _run("edge", "act") == 1
+    assert capsys.readouterr().err.strip() == "error: no space left on device"
+
+
+def test_a_closed_output_costs_nothing_but_what_would_stand_there(
+    plugins: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugins(edge=_app(lambda: print("lost")))
+    monkeypatch.setattr(sys, "stdout", None)
+    assert _run("edge", "act") == 0
+    assert sys.stdout is not None
+    sys.stdout.close()

@@ -167,3 +167,21 @@ async def test_a_repeated_header_is_refused(serve: Serve, client: aiohttp.Client
         assert await answer.json() == {"route": "edge"}
     async with client.get(url) as answer:
         assert await answer.json() == {"route": None}
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"a": 1', b"garbage"])
+async def test_who_announces_a_body_and_does_not_send_it_is_let_go(serve: Serve, sent: bytes) -> None:
+    """A silent client would hold its place in the line of others for ever."""
+
+    async def read(request: web.Request) -> web.Response:
+        await read_object(request, limit_bytes=_LIMIT, limit_s=0.2)
+        return web.Response()
+
+    address = urlsplit(await serve(read))
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 90\r\n\r\n"
+    writer.write(head + sent)
+    async with asyncio.timeout(30):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    assert b" 400 " in answer
+    writer.close()
