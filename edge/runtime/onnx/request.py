@@ -19,7 +19,7 @@ from edge.runtime.onnx.text import Vocabulary
 _KNOWN = frozenset(
     {"model", "stream", "return_progress", "stream_options", "n", "top_k", "temperature", "top_p", "min_p",
      "presence_penalty", "frequency_penalty", "repeat_penalty", "seed", "stop", "logit_bias", "messages", "prompt",
-     "grammar", "max_tokens", "logprobs", "top_logprobs"}
+     "grammar", "max_tokens", "logprobs", "top_logprobs", "lora"}
 )  # fmt: skip
 _RANDOM_SEED = 2**32 - 1
 
@@ -62,6 +62,8 @@ def read(
     unknown = sorted(set(body) - _KNOWN)
     if unknown:
         raise Refused(f"{unknown[0]} is not supported by this engine.", param=unknown[0])
+    if body.get("lora"):  # the agent always says which adapters apply; here none can
+        raise Refused("lora is not supported by this engine.", param="lora")
     prompts = [_chat_prompt(body, vocabulary, prompt_of)] if chat else _prompts(body.get("prompt"), vocabulary)
     for prompt in prompts:
         _check_prompt(prompt, vocabulary, context_tokens)
