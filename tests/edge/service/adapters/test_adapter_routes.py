@@ -196,6 +196,9 @@ async def test_an_engine_without_adapters_knows_none(server: EngineServer, tmp_p
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "unsupported_parameter"
         assert (await call(running, "GET", ROUTE))[1]["adapters"] == []
+        async with running.chat() as response:
+            assert response.status == 200
+        assert "lora" not in server.exchanges[-1].body
 
 
 async def test_keys_take_turns_over_http(server: EngineServer) -> None:
