@@ -106,7 +106,8 @@ class EngineClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """`applied` are the adapters of a generation; None for what none can have."""
         with self._engine.using() as connection:
-            if body is not None and applied is not None:
+            # A process that has loaded none can mix none up, and another kind of engine does not know the field.
+            if body is not None and applied is not None and (applied or connection.adapters):
                 # Numbered as this very process numbers them: another one may come with the next swap.
                 body = {**body, "lora": connection.lora(applied)}
             async with self._session_to(connection) as http:

@@ -15,6 +15,9 @@ from edge.service.adapters.selection import Chosen, wanted_in
 from shared.errors import NotFound
 from shared.fleet import ServedModel
 
+_REPORTED_LIMIT = 255
+"""A heartbeat has room for 256 models, of which one is the base."""
+
 
 class Adapters:
     """Adapters of the served model. `takes_any` says whether its engine can load them."""
@@ -57,7 +60,7 @@ class Adapters:
         """The registered adapters as models of their own, for the router."""
         return tuple(
             ServedModel(model_id=str(each.name), digest=each.digest, context_tokens=context_tokens, features=features)
-            for each in self._registry.known
+            for each in self._registry.known[:_REPORTED_LIMIT]
         )
 
     async def listing(self) -> list[dict[str, Any]]:

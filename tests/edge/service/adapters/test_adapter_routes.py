@@ -136,6 +136,13 @@ async def test_lr_05_what_is_wrong_with_a_file_is_a_400(agent: Running, tmp_path
     assert (await call(agent, "POST", f"{ROUTE}/other:x/load"))[0] == 404
 
 
+async def test_a_heartbeat_has_room_for_however_many_there_are(agent: Running, tmp_path: Path) -> None:
+    await register(agent, "a", write_adapter(tmp_path / "a.gguf", layers=2))
+    registry = agent.agent.adapters._registry
+    registry._known = registry.known * 300
+    assert len((await call(agent, "GET", "/edge/v1/status"))[1]["models"]) == 256
+
+
 async def test_administration_needs_its_scope(server: EngineServer, tmp_path: Path) -> None:
     """Nothing of a body is read before."""
     user, owner = generate(), generate()
@@ -189,3 +196,29 @@ async def test_an_engine_without_adapters_knows_none(server: EngineServer, tmp_p
             assert response.status == 400
             assert (await response.json())["error"]["code"] == "unsupported_parameter"
         assert (await call(running, "GET", ROUTE))[1]["adapters"] == []
+        async with running.chat() as response:
+            assert response.status == 200
+        assert "lora" not in server.exchanges[-1].body
+
+
+async def test_keys_take_turns_over_http(server: EngineServer) -> None:
+    """EC-01: one key's backlog does not keep another key waiting."""
+    one, other = generate(), generate()
+    keys = [{"name": "one", "sha256": hashed(one)}, {"name": "other", "sha256": hashed(other)}]
+    order: list[str] = []
+    async with running_agent(FakeEngine(server), keys=keys, queue=8) as running:
+
+        async def ask(name: str, key: str) -> None:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": name}]}
+            headers = {"Authorization": f"Bearer {key}"}
+            status, _ = await call(running, "POST", "/v1/chat/completions", json=body, headers=headers)
+            assert status == 200
+            order.append(name)
+
+        async with running.agent.admission.slot():
+            asked = []
+            for name, key in (("one", one),) * 4 + (("other", other),) * 2:
+                asked.append(asyncio.create_task(ask(name, key)))
+                await until(lambda: running.agent.admission.queued == len(asked))
+        await asyncio.gather(*asked)
+    assert order == ["one", "other", "one", "other", "one", "one"]
