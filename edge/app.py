@@ -15,6 +15,7 @@ import uvloop
 from edge.custody import package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
+from edge.heat import thermal_watch
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
 from edge.packages.lease import lease
@@ -32,10 +33,7 @@ from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
 from edge.service.memory_watch import MemoryWatch
 from edge.service.rates import Rates
 from edge.service.served import Served
-from edge.service.thermal import sensors
-from edge.service.thermal.ladder import Thresholds
-from edge.service.thermal.watch import Rules, ThermalWatch
-from edge.settings import EdgeSettings, MemorySettings, ThermalSettings
+from edge.settings import EdgeSettings, MemorySettings
 from shared import logs
 from shared.clock import Clock, SystemClock
 from shared.errors import SettingsError, TrustError
@@ -116,13 +114,15 @@ class Agent:
         registry = new_registry()
         metrics = EdgeMetrics(registry)
         self.lifecycle = Lifecycle()
-        self.rates = Rates()
         self.client = EngineClient(engine)
         self.served = Served(engine, self.client)
-        self.thermal = _thermal_watch(settings.thermal, clock, self._on_level)
         self.admission = Admission(
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
+        self.thermal = thermal_watch(
+            settings.thermal, clock, busy_ratio=lambda: self.admission.busy_ratio, on_change=self._on_level
+        )
+        self.rates = Rates(on_decoded=self.thermal.generated)
         self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
@@ -177,6 +177,9 @@ class Agent:
             measures=self.thermal.measures,
             temperature_c=self.thermal.temperature_c,
             power=self.thermal.power,
+            seconds_to_throttle=self.thermal.seconds_to_next_level,
+            watts=self.thermal.watts,
+            joules_per_token=self.thermal.joules_per_token,
             slots_total=self.admission.limit,
             slots_busy=self.admission.busy,
             queued=self.admission.queued,
@@ -201,6 +204,7 @@ class Agent:
                 "restarts": engine.restarts,
                 "cause": engine.reason,
             },
+            "sensors": dict(self.thermal.sensors),
             "memory": {
                 "available_bytes": self.memory.available_bytes,
                 "steps_down": self.memory.rung,
@@ -301,24 +305,6 @@ class Agent:
             clock=self._clock,
             measures=lambda: self.thermal.measures,
         )
-
-
-def _thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[[], None]) -> ThermalWatch:
-    rules = Rules(
-        thresholds=Thresholds(
-            warm_c=settings.warm_c,
-            hot_c=settings.hot_c,
-            critical_c=settings.critical_c,
-            hysteresis_c=settings.hysteresis_c,
-            dwell_ms=round(settings.dwell_s * 1000),
-            lost_hold_ms=round(settings.lost_hold_s * 1000),
-        ),
-        hot_output_cap_tokens=settings.hot_output_cap_tokens,
-        battery_low_percent=settings.battery_low_percent,
-        battery_critical_percent=settings.battery_critical_percent,
-        interval_s=settings.interval_s,
-    )
-    return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
 
 
 def _memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:

@@ -65,6 +65,9 @@ class Load:
     decode_tokens_per_s: float | None
     memory_available_bytes: int | None
     memory_admits: bool = True
+    seconds_to_throttle: float | None = None
+    watts: float | None = None
+    joules_per_token: float | None = None
 
 
 def state_of(engine: EngineStatus, *, draining: bool) -> BackendState:
@@ -96,7 +99,16 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         memory_available_bytes=load.memory_available_bytes,
         on_mains=on_mains(load.power),
         battery_percent=load.power.battery_percent if load.power is not None else None,
+        speculation=_speculation(load),
+        seconds_to_throttle=load.seconds_to_throttle,
+        watts=load.watts,
+        joules_per_token=load.joules_per_token,
     )
+
+
+def _speculation(load: Load) -> str | None:
+    """The mode in force; None while there is no engine."""
+    return None if load.facts is None else load.facts.speculation
 
 
 def _model(facts: EngineFacts) -> ServedModel:

@@ -35,7 +35,8 @@ class EngineRequest:
     """What is sent to the engine, and what the answer has to look like.
 
     `top_logprobs` is None when no log-probabilities were asked for. `max_tokens` is the caller's own limit.
-    `context_tokens` is that of the slot for which the request was checked.
+    `context_tokens` is that of the slot for which the request was checked. `output_cap_tokens` is the limit that heat
+    set, where it is lower than what was asked for.
     """
 
     endpoint: Endpoint
@@ -48,6 +49,7 @@ class EngineRequest:
     max_tokens_param: str
     top_logprobs: int | None
     context_tokens: int
+    output_cap_tokens: int | None = None
 
     @property
     def slots(self) -> int:
@@ -75,12 +77,14 @@ def translate(
     param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     max_tokens = body.get(param)
     top_logprobs = _top_logprobs(chat, body)
+    wanted_tokens = max_tokens if chat or max_tokens else _LEGACY_DEFAULT_TOKENS
+    capped = output_cap_tokens is not None and (wanted_tokens is None or wanted_tokens > output_cap_tokens)
     return EngineRequest(
         endpoint=endpoint,
         body={
             **_common(body, facts),
             **(_chat(body) if chat else {"prompt": body["prompt"]}),
-            **_limit(max_tokens if chat or max_tokens else _LEGACY_DEFAULT_TOKENS, output_cap_tokens),
+            **_limit(wanted_tokens, output_cap_tokens),
             **_logprobs(chat, top_logprobs),
         },
         stream=body.get("stream") is True,
@@ -91,6 +95,7 @@ def translate(
         max_tokens_param=param,
         top_logprobs=top_logprobs,
         context_tokens=facts.context_tokens,
+        output_cap_tokens=output_cap_tokens if capped else None,
     )
 
 
