@@ -274,7 +274,7 @@ class Agent:
 
     @property
     def _retry_after_hot_s(self) -> int:
-        return max(1, round(self._settings.thermal.dwell_s))
+        return max(1, round(self._settings.thermal.scaled_dwell_s))
 
     def _heartbeat(self, metrics: EdgeMetrics) -> HeartbeatSender | None:
         router = self._settings.router

@@ -31,14 +31,15 @@ def thermal_watch(
 
 def rules_of(settings: ThermalSettings) -> Rules:
     """What the loop decides by."""
+    scale = settings.time_scale
     return Rules(
         thresholds=Thresholds(
             warm_c=settings.warm_c,
             hot_c=settings.hot_c,
             critical_c=settings.critical_c,
             hysteresis_c=settings.hysteresis_c,
-            dwell_ms=round(settings.dwell_s * 1000),
-            lost_hold_ms=round(settings.lost_hold_s * 1000),
+            dwell_ms=round(settings.scaled_dwell_s * 1000),
+            lost_hold_ms=round(settings.lost_hold_s * 1000 / scale),
         ),
         table=table_of(settings.levels),
         battery=BatteryRules(
@@ -46,9 +47,9 @@ def rules_of(settings: ThermalSettings) -> Rules:
             critical_percent=settings.battery_critical_percent,
             empty_percent=settings.battery_empty_percent,
         ),
-        stuck=StuckRule(busy_ms=round(settings.stuck_busy_s * 1000), below_c=settings.warm_c),
-        interval_s=settings.interval_s,
-        forecast_period_s=settings.forecast_period_s,
+        stuck=StuckRule(busy_ms=round(settings.stuck_busy_s * 1000 / scale), below_c=settings.warm_c),
+        interval_s=settings.interval_s / scale,
+        forecast_period_s=settings.forecast_period_s / scale,
     )
 
 

@@ -137,10 +137,18 @@ class ThermalSettings(_Part):
     forecast_period_s: float = Field(
         default=1.0, gt=0, le=60, description="Time over which the slope is taken that the thermal model is fitted to."
     )
+    time_scale: float = Field(
+        default=1.0, ge=1, le=1000, description="Divides the times of this section, for a simulated device."
+    )
     levels: LevelsSettings = Field(default=LevelsSettings(), description="What each level takes away.")
     battery_low_percent: float = Field(default=20.0, ge=0, le=100, description="Below it on battery: at least warm.")
     battery_critical_percent: float = Field(default=5.0, ge=0, le=100, description="Below it on battery: at least hot.")
     battery_empty_percent: float = Field(default=2.0, ge=0, le=100, description="Below it on battery: critical.")
+
+    @property
+    def scaled_dwell_s(self) -> float:
+        """`dwell_s` as it is in force."""
+        return self.dwell_s / self.time_scale
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

@@ -10,6 +10,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from loadtests.demo.heat_cli import heat
 from loadtests.demo.play import Played, play
 from loadtests.demo.stack import running
 from loadtests.demo.table import table
@@ -17,10 +18,12 @@ from loadtests.demo.table import table
 _PLAIN_WIDTH = 160
 
 app = typer.Typer(help="Send real prompts through the stack and check each decision against the policy.")
+app.command()(heat)
 
 
 @app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
     url: Annotated[str | None, typer.Option(help="Address of a router; default: the stack of isthmus up.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
@@ -30,6 +33,8 @@ def demo(
     Uses the stack that isthmus up runs here, or starts one and ends it afterwards. Exits with 1 when an answer is
     not what the default policy says.
     """
+    if context.invoked_subcommand is not None:
+        return 0
     played: list[Played] = []
     try:
         asyncio.run(_play(url, config, played))

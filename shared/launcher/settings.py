@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from shared.settings import SectionSettings, home, load_part
+from shared.testing.scenarios import Scenario
 
 TierName = Literal["edge", "router", "cloud"]
 OptionalTier = Literal["edge", "cloud"]
@@ -42,6 +43,13 @@ class RestartSettings(_Section):
     stable_s: float = Field(60, gt=0, description="A tier that ran this long starts again with the first wait.")
 
 
+class HeatSettings(_Section):
+    """A simulated device that grows hot by the engine's real work, instead of this machine's own sensors."""
+
+    scenario: Scenario | None = Field(None, description="What happens to the device; none: it is this machine.")
+    compression: float = Field(4.0, ge=1, le=100, description="Seconds of the device that pass in one of the clock.")
+
+
 class UpSettings(SectionSettings, section="up"):
     """Section `up` of the settings file."""
 
@@ -51,6 +59,7 @@ class UpSettings(SectionSettings, section="up"):
     run_dir: Path | None = Field(None, description="Folder of logs and the control socket; unset: $ISTHMUS_HOME/run.")
     ready_limits_s: ReadyLimits = Field(default_factory=ReadyLimits)
     restart: RestartSettings = Field(default_factory=RestartSettings)
+    heat: HeatSettings = Field(default_factory=HeatSettings, description="Simulated heat.")
     stop_limit_s: float = Field(20, gt=0, description="Time that tiers get to drain on Ctrl-C before they are killed.")
     log_bytes: int = Field(64 * 1024**2, ge=64 * 1024, description="Size at which a tier's log file starts again.")
     kept_runs: int = Field(5, ge=1, description="Folders of earlier runs that are kept.")
@@ -119,10 +128,22 @@ class Wiring:
     """What preparing a tier makes: once it is there, the tier starts without."""
 
 
-def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path) -> Wiring:
+@dataclass(frozen=True, slots=True)
+class SimulatedHeat:
+    """What happens to a simulated device, where it writes its sensors, and how fast its time runs."""
+
+    scenario: Scenario
+    tree: Path
+    compression: float
+
+
+def wiring_of(
+    tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path, simulated: SimulatedHeat | None = None
+) -> Wiring:
     """Connect `tiers` and the router: agent to router, router to cloud, and `sensors` as one more sensor tree.
 
-    What the settings say stays; only what they leave open is filled in.
+    What the settings say stays; only what they leave open is filled in. A `simulated` device has its own tree in place
+    of those that the settings name.
     """
     edge = load_part(_EdgePart, "edge", config)
     router = load_part(_RouterPart, "router", config)
@@ -132,12 +153,14 @@ def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: 
         "router": Address(router.host, router.port),
         "cloud": Address(cloud.host, cloud.port),
     }
-    roots = [*(str(root) for root in edge.thermal.get("roots", ["/sys"])), str(sensors)]
+    own = [str(simulated.tree)] if simulated else [str(root) for root in edge.thermal.get("roots", ["/sys"])]
     variables: dict[TierName, dict[str, str]] = {
-        "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": _json(roots)},
+        "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": _json([*own, str(sensors)])},
         "router": {},
         "cloud": {},
     }
+    if simulated:
+        variables["edge"]["ISTHMUS__EDGE__THERMAL__TIME_SCALE"] = str(simulated.compression)
     if "url" not in edge.router:
         variables["edge"]["ISTHMUS__EDGE__ROUTER__URL"] = known["router"].url
     if "cloud" in tiers and not router.clouds:

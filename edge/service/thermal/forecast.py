@@ -4,7 +4,7 @@
 
 with recursive least squares and exponential forgetting (Ljung, System Identification, 2nd edition, section 11.2). The
 derivative is taken over a window of its own, so that the steps of a sensor that counts in whole degrees average out.
-Nothing is predicted from a model that is not one of a warm body: tau has to be positive and in range, and the fit has
+Nothing is predicted from a model that is not one of a warm body: the time constant has to be in range, and the fit has
 to explain what it was shown. Pure.
 """
 
@@ -25,7 +25,9 @@ _FIRST_VARIANCE = 100.0
 _MOST_VARIANCE = 1_000.0
 _LEAST_SAMPLES = 8
 _LEAST_SPREAD_C = 1.0
-_TAU_RANGE_S = (0.5, 3_600.0)
+_LEAST_TAU_S = 0.5
+_MOST_RUNAWAY_PER_S = 0.05
+"""A slope that grows faster than this with temperature is no device but a fault of the sensor."""
 _ERROR_ALPHA = 0.1
 _MOST_ERROR_C_PER_S = 0.75
 HORIZON_S = 600.0
@@ -75,32 +77,46 @@ class Forecast:
 
     @property
     def tau_s(self) -> float | None:
-        """The time constant; None while the model is not to be trusted."""
-        decay = -self.weights[0] / _DEGREES_PER_UNIT
-        if self.samples < _LEAST_SAMPLES or self.highest_c - self.lowest_c < _LEAST_SPREAD_C or decay <= 0:
-            return None
-        tau_s = 1 / decay
-        trusted = _TAU_RANGE_S[0] <= tau_s <= _TAU_RANGE_S[1] and self.error <= _MOST_ERROR_C_PER_S
-        return tau_s if trusted else None
+        """The time constant; None while the model is not to be trusted, or shows no pull back towards a rest."""
+        rate = self._rate
+        return -1 / rate if rate is not None and rate < 0 else None
 
     def rest_c(self, load_ratio: float) -> float | None:
         """Where the temperature ends if the load stays as it is; None while that is not known."""
         tau_s = self.tau_s
-        if tau_s is None:
-            return None
-        return _REFERENCE_C + (self.weights[1] * load_ratio + self.weights[2]) * tau_s
+        return None if tau_s is None else _REFERENCE_C + self._slope(_REFERENCE_C, load_ratio) * tau_s
 
     def seconds_to(self, target_c: float, celsius: float | None, load_ratio: float) -> float | None:
-        """Seconds until `target_c` is reached under this load; None when that is not known or not in sight."""
+        """Seconds until `target_c` is reached under this load; None when that is not known or not in sight.
+
+        With the slope a straight line over temperature, of which the ends are known, the time is the integral of its
+        inverse: also where the surroundings heat up so steadily that the line is flat.
+        """
+        rate = self._rate
         if celsius is None:
             return None
         if celsius >= target_c:
             return 0.0
-        rest_c, tau_s = self.rest_c(load_ratio), self.tau_s
-        if rest_c is None or tau_s is None or rest_c <= target_c:
+        if rate is None:
             return None
-        seconds = tau_s * math.log((rest_c - celsius) / (rest_c - target_c))
+        here, there = self._slope(celsius, load_ratio), self._slope(target_c, load_ratio)
+        if here <= 0 or there <= 0:
+            return None
+        flat = math.isclose(here, there, rel_tol=1e-6)
+        seconds = (target_c - celsius) / here if flat else math.log(there / here) / rate
         return seconds if seconds <= HORIZON_S else None
+
+    @property
+    def _rate(self) -> float | None:
+        """How the slope changes with temperature (1/s); None while the model is not to be trusted."""
+        if self.samples < _LEAST_SAMPLES or self.highest_c - self.lowest_c < _LEAST_SPREAD_C:
+            return None
+        rate = self.weights[0] / _DEGREES_PER_UNIT
+        return rate if -1 / _LEAST_TAU_S <= rate <= _MOST_RUNAWAY_PER_S and self.error <= _MOST_ERROR_C_PER_S else None
+
+    def _slope(self, celsius: float, load_ratio: float) -> float:
+        """Degrees per second at this temperature and load."""
+        return _dot(self.weights, _regressors(celsius, load_ratio))
 
     def _fitted(self, x: Vector, slope: float) -> Forecast:
         """One step of recursive least squares."""

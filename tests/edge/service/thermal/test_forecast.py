@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from edge.service.thermal.forecast import HORIZON_S, Forecast
+from edge.service.thermal.forecast import Forecast
 
 PERIOD_MS = 1000
 STEP_MS = 250
@@ -71,11 +71,22 @@ def test_a_sensor_of_whole_degrees_with_noise_still_tells() -> None:
     assert forecast.rest_c(1.0) == pytest.approx(100, abs=15)
 
 
+def test_surroundings_that_heat_up_steadily_are_told_too() -> None:
+    """A fan that stops: no rest is in sight, and the time to the next level still is."""
+    forecast, body = Forecast(), _Body(20.0, rest_c=40, gain_c=20)
+    for step in range(800):
+        body.rest_c += 0.05
+        forecast = forecast.after(body.celsius, 1.0, step * STEP_MS, period_ms=PERIOD_MS)
+        body.step(1.0, STEP_MS / 1000)
+    target_c = body.celsius + 6
+    assert forecast.seconds_to(target_c, body.celsius, 1.0) == pytest.approx(6 / 0.2, rel=0.15)
+
+
 def test_what_is_not_in_sight_is_none() -> None:
     body = _Body(30.0, rest_c=40, gain_c=30)
     forecast = _fitted(body, _by_turns, 200, _exact)
     assert forecast.seconds_to(85, 60.0, 1.0) is None  # ends at 70
-    assert forecast.seconds_to(69.99999999, 40.0, 1.0) is None or HORIZON_S
+    assert forecast.seconds_to(70.5, 69.0, 1.0) is None
     assert forecast.seconds_to(85, None, 1.0) is None
     assert forecast.seconds_to(85, 86.0, 0.0) == 0.0
 
