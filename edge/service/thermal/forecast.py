@@ -20,7 +20,7 @@ Matrix = tuple[Vector, Vector, Vector]
 _REFERENCE_C = 50.0
 _DEGREES_PER_UNIT = 10.0
 """Temperatures enter in tens of degrees, so that all three regressors are of the same size."""
-_FORGETTING = 0.985
+_FORGETTING = 0.98
 _FIRST_VARIANCE = 100.0
 _MOST_VARIANCE = 1_000.0
 _LEAST_SAMPLES = 8
@@ -29,6 +29,7 @@ _LEAST_TAU_S = 0.5
 _MOST_RUNAWAY_PER_S = 0.05
 """A slope that grows faster than this with temperature is no device but a fault of the sensor."""
 _ERROR_ALPHA = 0.1
+_DRIFT_ALPHA = 0.2
 _MOST_ERROR_C_PER_S = 0.75
 HORIZON_S = 600.0
 """Beyond this a prediction says no more than that it is far away."""
@@ -42,6 +43,8 @@ class Forecast:
     covariance: Matrix = ((_FIRST_VARIANCE, 0.0, 0.0), (0.0, _FIRST_VARIANCE, 0.0), (0.0, 0.0, _FIRST_VARIANCE))
     samples: int = 0
     error: float = 0.0
+    drift: float = 0.0
+    """What the surroundings add to the slope beside the model: a smoothed error with its sign."""
     lowest_c: float = math.inf
     highest_c: float = -math.inf
     from_c: float | None = None
@@ -116,7 +119,7 @@ class Forecast:
 
     def _slope(self, celsius: float, load_ratio: float) -> float:
         """Degrees per second at this temperature and load."""
-        return _dot(self.weights, _regressors(celsius, load_ratio))
+        return _dot(self.weights, _regressors(celsius, load_ratio)) + self.drift
 
     def _fitted(self, x: Vector, slope: float) -> Forecast:
         """One step of recursive least squares."""
@@ -131,6 +134,7 @@ class Forecast:
             weights=_vector(w + p / gain_scale * error for w, p in zip(self.weights, px, strict=True)),
             covariance=_reduced(self.covariance, px, gain_scale, forgetting),
             samples=self.samples + 1,
+            drift=self.drift + _DRIFT_ALPHA * (error - self.drift) if judged else self.drift,
             error=self.error + _ERROR_ALPHA * (abs(error) - self.error) if judged else self.error,
         )
 
