@@ -15,6 +15,7 @@ import uvloop
 from edge.custody import package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
+from edge.enrolment import enrolment_in, signer_in
 from edge.heat import thermal_watch
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
@@ -126,8 +127,10 @@ class Agent:
         self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
+        joined = enrolment_in(settings.enrolment_dir)
+        self._router_url = settings.router.url or (joined.router_url if joined is not None else None)
         self._identity = Identity(
-            backend_id=settings.fleet_id(),
+            backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
             instance=secrets.token_hex(8),
             url=settings.advertise_url or _url(settings.host, port),
             zone=settings.zone,
@@ -211,7 +214,7 @@ class Agent:
                 "admits": self.memory.admits,
             },
             "router": {
-                "url": self._settings.router.url,
+                "url": self._router_url,
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
             },
             **beat.model_dump(mode="json", exclude={"version", "sequence"}),
@@ -277,11 +280,16 @@ class Agent:
         return max(1, round(self._settings.thermal.scaled_dwell_s))
 
     def _heartbeat(self, metrics: EdgeMetrics) -> HeartbeatSender | None:
-        router = self._settings.router
-        if router.url is None:
+        if self._router_url is None:
             return None
         return HeartbeatSender(
-            router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
+            self._router_url,
+            self._identity,
+            self.load,
+            key=_key_in(self._settings.router.key_file),
+            sign=signer_in(self._settings.enrolment_dir),
+            clock=self._clock,
+            metrics=metrics,
         )
 
     def _generation(self, metrics: EdgeMetrics) -> Generation:

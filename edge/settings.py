@@ -254,6 +254,9 @@ class EdgeSettings(SectionSettings, section="edge"):
     idle_limit_s: float = Field(default=120.0, gt=0, description="Longest silence of the engine within one answer.")
     drain_limit_s: float = Field(default=30.0, ge=0, description="Time running answers have at shutdown.")
     zone: Literal[Zone.DEVICE, Zone.SITE] = Field(default=Zone.DEVICE, description="How near the data is.")
+    device_dir: Path | None = Field(
+        default=None, description="Key of this device and what it joined; default: device in the Isthmus home."
+    )
     backend_id: BackendId | None = Field(default=None, description="Name in the fleet; default: from the host name.")
     advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
@@ -295,6 +298,11 @@ class EdgeSettings(SectionSettings, section="edge"):
     def trust_dir(self) -> Path:
         """Where trusted keys, and what is known of time and channels, are kept."""
         return self.trust.dir or home() / "trust"
+
+    @property
+    def enrolment_dir(self) -> Path:
+        """Where the key of this device, and what it joined, are kept."""
+        return self.device_dir or home() / "device"
 
     @property
     def engine_dir(self) -> Path:

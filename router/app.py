@@ -23,11 +23,13 @@ from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledgers
 from router.dispatch.targets import Access, Targets
+from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
 from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
+from router.http.devices import DeviceDesk
 from router.http.explain import Explain
 from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
@@ -102,6 +104,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     store = open_store(settings.state, clock)
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch, poller = _watchers(settings, store, session, clock)
+    devices = Devices(settings.devices.file or home() / "devices.json", clock, required=settings.devices.required)
     directory = FleetDirectory(watch, poller, health, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner or Scanner())
     judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
@@ -124,7 +127,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     handlers = Handlers(
         inference=inference,
         models=Models(doorkeeper, directory, settings.aliases),
-        fleet=Fleet(doorkeeper, watch, directory),
+        fleet=Fleet(doorkeeper, watch, directory, devices),
+        devices=DeviceDesk(doorkeeper, devices, watch),
         explain=Explain(doorkeeper, judge, body_limit_bytes=settings.limits.body_bytes),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, directory, health, clock),

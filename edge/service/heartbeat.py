@@ -19,6 +19,7 @@ from edge.service.thermal.ladder import Measures
 from edge.service.thermal.power import on_mains
 from shared import logs
 from shared.clock import Clock
+from shared.enrolment import SIGNATURE_HEADER
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel, Zone
 from shared.telemetry import EdgeMetrics
 
@@ -34,6 +35,10 @@ _STATES = {
     EngineState.FAILED: BackendState.FAILED,
     EngineState.STOPPED: BackendState.DRAINING,
 }
+
+
+Signer = Callable[[bytes], str]
+"""Gives the signature header for the bytes of a beat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ class HeartbeatSender:
         load: Callable[[], Load],
         *,
         key: str | None,
+        sign: Signer | None,
         clock: Clock,
         metrics: EdgeMetrics,
     ) -> None:
@@ -138,6 +144,7 @@ class HeartbeatSender:
         self._identity = identity
         self._load = load
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._sign = sign
         self._clock = clock
         self._metrics = metrics
         self._log = logs.get("heartbeat")
@@ -192,8 +199,9 @@ class HeartbeatSender:
             self._outcome = outcome
 
     async def _post(self, session: aiohttp.ClientSession, raw: bytes) -> str:
+        headers = self._headers | ({SIGNATURE_HEADER: self._sign(raw)} if self._sign is not None else {})
         try:
-            async with session.post(self._url, data=raw, headers=self._headers) as response:
+            async with session.post(self._url, data=raw, headers=headers) as response:
                 status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError):
             return "unreachable"

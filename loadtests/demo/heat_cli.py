@@ -23,7 +23,7 @@ _DWELL_S = 10.0
 """The agent's default for `edge.thermal.dwell_s`, in time of the device."""
 _LAG_S = 0.35
 """A level is seen this much later at most: a sensor's reading, a heartbeat, a look (seconds of the clock)."""
-_CLIENTS = 2
+_CLIENTS = 3
 _OWN_STACK = {"ISTHMUS__EDGE__SLOTS": "2", "ISTHMUS__EDGE__ENGINE__THREADS_PREFILL": "1"}
 """A stack that is started for the demo has two slots, so that losing one can be seen, and leaves cores to the cloud."""
 

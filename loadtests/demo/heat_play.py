@@ -23,7 +23,7 @@ from shared.errors import IsthmusError
 _LIMIT = aiohttp.ClientTimeout(total=None, connect=5, sock_read=60)
 _LOOK_S = 0.1
 _KNOWN_LIMIT_S = 30.0
-_PERSONAL_EVERY = 6
+_PERSONAL_EVERY = 8
 _TOKENS = 32
 _COUNTED = 5_000_000
 """Numbers of prompts start here, so that no earlier run has warmed a cache for them."""
