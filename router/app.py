@@ -42,6 +42,7 @@ from router.privacy.classify import Classifier, TextScanner
 from router.privacy.scanner import Scanner
 from router.settings import (
     AuditSettings,
+    DeviceSettings,
     PolicySettings,
     RouterSettings,
     ScanSettings,
@@ -94,9 +95,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         SettingsError: a file, folder, policy or address in the settings does not work.
     """
     check_binding(settings)
-    registry = new_registry()
+    registry, lifecycle = new_registry(), Lifecycle()
     metrics = RouterMetrics(registry)
-    lifecycle = Lifecycle()
     doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys])
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
@@ -104,7 +104,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     store = open_store(settings.state, clock)
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch, poller = _watchers(settings, store, session, clock)
-    devices = Devices(settings.devices.file or home() / "devices.json", clock, required=settings.devices.required)
+    devices = _devices(settings.devices, clock)
     directory = FleetDirectory(watch, poller, health, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner or Scanner())
     judge = Judge(classifier, _policy(settings.policy), directory, clock, aliases=settings.aliases)
@@ -138,6 +138,10 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     after = (audit.flush, store.close, session.close, _closing(classifier.close, storage.close))
     application = build(handlers, before=(watch.refresh, poller.poll), loops=loops, after=after)
     return Router(application, lifecycle, directory, registry)
+
+
+def _devices(settings: DeviceSettings, clock: Clock) -> Devices:
+    return Devices(settings.file or home() / "devices.json", clock, required=settings.required)
 
 
 def _watchers(

@@ -63,6 +63,27 @@ class EdgeMetrics(HttpMetrics):
             ("reason",),
             registry=registry,
         )
+        self._declare_heat(registry)
+        self.memory_available = Gauge(
+            "isthmus_edge_memory_available_bytes", "Memory that can be had; absent when unknown.", registry=registry
+        )
+        self.memory_steps = Gauge(
+            "isthmus_edge_memory_steps_down", "Steps below the full memory plan.", registry=registry
+        )
+        self.ttft = Histogram(
+            "isthmus_edge_ttft_seconds", "Time to first content.", buckets=_SECONDS, registry=registry
+        )
+        self.heartbeats = Counter(
+            "isthmus_edge_heartbeats_total", "Heartbeats by outcome.", ("outcome",), registry=registry
+        )
+        self.speculation = Gauge(
+            "isthmus_edge_speculation",
+            "1 for the speculation mode in force.",
+            ("mode", "reason"),
+            registry=registry,
+        )
+
+    def _declare_heat(self, registry: CollectorRegistry) -> None:
         self.temperature = Gauge(
             "isthmus_edge_temperature_celsius",
             "Hottest plausible sensor; absent when unknown.",
@@ -83,24 +104,6 @@ class EdgeMetrics(HttpMetrics):
         self.joules_per_token = Gauge(
             "isthmus_edge_energy_joules_per_token",
             "Energy of the processor packages for one output token; absent when unreadable.",
-            registry=registry,
-        )
-        self.memory_available = Gauge(
-            "isthmus_edge_memory_available_bytes", "Memory that can be had; absent when unknown.", registry=registry
-        )
-        self.memory_steps = Gauge(
-            "isthmus_edge_memory_steps_down", "Steps below the full memory plan.", registry=registry
-        )
-        self.ttft = Histogram(
-            "isthmus_edge_ttft_seconds", "Time to first content.", buckets=_SECONDS, registry=registry
-        )
-        self.heartbeats = Counter(
-            "isthmus_edge_heartbeats_total", "Heartbeats by outcome.", ("outcome",), registry=registry
-        )
-        self.speculation = Gauge(
-            "isthmus_edge_speculation",
-            "1 for the speculation mode in force.",
-            ("mode", "reason"),
             registry=registry,
         )
 
