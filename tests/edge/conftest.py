@@ -13,6 +13,13 @@ from shared.testing.models import model_source
 from tests.edge.onnx_packages import install_onnx
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Building the ONNX package, for whichever test needs it first, may take longer than a test."""
+    for item in items:
+        if "onnx_package" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def model_library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     """A store of its own with the default model in it."""
