@@ -82,7 +82,7 @@ def _show(story: Story, table: list[Row], wrong: list[str]) -> None:
     console = Console()
     title = f"Isthmus under heat: {story.scenario}, {story.compression:g} times as fast"
     shown = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("second", "level", "°C", "next in", "derate", "specul.", "slots", "answers", "cloud", "TTFT p50"):
+    for name in ("second", "level", "°C", "next", "derate", "spec.", "slots", "done", "cloud", "TTFT p50"):
         shown.add_column(name, justify="left" if name == "level" else "right", no_wrap=True)
     for row in table:
         shown.add_row(*_cells(row, story.compression))
