@@ -34,6 +34,7 @@ from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
 from edge.service.memory_watch import MemoryWatch
 from edge.service.rates import Rates
 from edge.service.served import Served
+from edge.service.thermal.threads import ThreadsFollower
 from edge.settings import EdgeSettings, MemorySettings
 from shared import logs
 from shared.clock import Clock, SystemClock
@@ -123,6 +124,13 @@ class Agent:
         self.thermal = thermal_watch(
             settings.thermal, clock, busy_ratio=lambda: self.admission.busy_ratio, on_change=self._on_level
         )
+        self.threads = ThreadsFollower(
+            engine,
+            lambda: self.thermal.measures.threads_ratio,
+            has_room=lambda: self.memory.rung == 0,
+            clock=clock,
+            dwell_s=settings.thermal.scaled_dwell_s,
+        )
         self.rates = Rates(on_decoded=self.thermal.generated)
         self.memory = _memory_watch(settings.memory, engine, clock, self._on_memory)
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
@@ -208,6 +216,7 @@ class Agent:
                 "cause": engine.reason,
             },
             "sensors": dict(self.thermal.sensors),
+            "threads_ratio": self.threads.ratio,
             "memory": {
                 "available_bytes": self.memory.available_bytes,
                 "steps_down": self.memory.rung,
@@ -221,7 +230,13 @@ class Agent:
         }
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
+        loops = [
+            self._engine.start(),
+            self.thermal.run(),
+            self.memory.run(),
+            self.threads.run(),
+            self._announce_drain(),
+        ]
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
 
     async def _announce_drain(self) -> None:

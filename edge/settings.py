@@ -71,10 +71,7 @@ class LevelSettings(_Part):
 
     speculation: bool = Field(default=False, description="Whether the engine may speculate.")
     threads_ratio: float = Field(
-        default=1.0,
-        gt=0,
-        le=1,
-        description="Share of the decoding threads that stays; less means a swap of the engine.",
+        default=0.5, gt=0, le=1, description="Share of the engine's threads that stays, at least one of each kind."
     )
     slots: int | None = Field(default=None, ge=1, le=64, description="Requests side by side at most; none: all slots.")
     output_cap_tokens: int | None = Field(default=None, ge=1, description="Longest answer; none: no limit of its own.")

@@ -61,6 +61,13 @@ class StaticPlan:
     """The same package and choices with other slots and another context per slot, whatever memory there is."""
     features: frozenset[str] = _FEATURES
 
+    def on_threads_of(self, full: StaticPlan, ratio: float) -> StaticPlan:
+        """The same on this share of the threads of `full`, at least one in each pool; itself if that is no change."""
+        counts = tuple(max(1, int(count * ratio)) for count in full.options.thread_counts)
+        if counts == self.options.thread_counts:
+            return self
+        return replace(self, options=self.options.with_thread_counts(counts))
+
     @property
     def model_path(self) -> Path:
         """The model file of the package."""

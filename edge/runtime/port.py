@@ -98,6 +98,13 @@ class Engine(Protocol):
     async def take_step(self, step: Step, *, overlap: bool) -> None:
         """Serve with the slots and the context of `step` from now on; raises as `SupervisedEngine.swap`."""
 
+    def would_change_threads(self, ratio: float) -> bool:
+        """Whether `use_threads` with this ratio would swap: with few threads there is nothing to take away."""
+
+    async def use_threads(self, ratio: float) -> None:
+        """Compute with this share of the planned threads, at least one, in this and every later step, from now on;
+        raises as `SupervisedEngine.swap`."""
+
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""
 

@@ -61,6 +61,7 @@ class SupervisedEngine:
         fraction: Callable[[], float] = random.random,
     ) -> None:
         self._plan = self._full = plan
+        self._threads_ratio = 1.0
         self._minimum_context_tokens = minimum_context_tokens
         self._clock = clock
         self._run_dir = run_dir
@@ -154,6 +155,20 @@ class SupervisedEngine:
         """Serve with the slots and the context of `step` from now on; raises as `swap`."""
         await self.swap(self._full.shape(step.slots, step.context_tokens), overlap=overlap)
 
+    def would_change_threads(self, ratio: float) -> bool:
+        """See the port."""
+        return self._plan.on_threads_of(self._full, ratio) is not self._plan
+
+    async def use_threads(self, ratio: float) -> None:
+        """See the port; raises as `swap`, and then leaves the share as it was."""
+        before, self._threads_ratio = self._threads_ratio, ratio
+        try:
+            if self.would_change_threads(ratio):
+                await self.swap(self._plan.on_threads_of(self._full, ratio))
+        except BaseException:
+            self._threads_ratio = before
+            raise
+
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on; return once requests go to it, or will as soon as it has started.
 
@@ -167,6 +182,8 @@ class SupervisedEngine:
             TrustError: the package is not what it was.
         """
         async with self._swapping:
+            if self._threads_ratio < 1:
+                plan = plan.on_threads_of(self._full, self._threads_ratio)
             supervising = self._task
             if supervising is None or supervising.done():
                 raise NotReady("The engine does not run.", retry_after_s=self._status.retry_after_s)

@@ -60,6 +60,15 @@ async def test_levels_do_what_the_settings_say(engine: FakeEngine, tmp_path: Pat
             assert OUTPUT_CAP_HEADER not in response.headers
 
 
+async def test_a_warm_device_computes_on_fewer_threads_until_it_is_cool(engine: FakeEngine, tmp_path: Path) -> None:
+    zone(tmp_path, "78000")
+    async with running_agent(engine, thermal=_thermal(tmp_path)) as running:
+        await until(lambda: engine.threads_ratio == 0.5)
+        assert running.agent.status()["threads_ratio"] == 0.5
+        zone(tmp_path, "50000")
+        await until(lambda: engine.threads_ratio == 1.0)
+
+
 async def test_sensors_and_forecast_are_shown(engine: FakeEngine, tmp_path: Path) -> None:
     zone(tmp_path, "50000")
     zone(tmp_path, "-273150", kind="gpu", number=1)
