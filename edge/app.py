@@ -7,7 +7,6 @@ import contextlib
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -15,7 +14,7 @@ import uvloop
 from edge.custody import package_to_serve
 from edge.devices.pressure import read_pressure
 from edge.devices.probe import probe
-from edge.enrolment import enrolment_in, signer_in
+from edge.enrolment import Enrolment, enrolment_in, reporter_of, router_url_of
 from edge.heat import thermal_watch
 from edge.memory.kv import KvType
 from edge.memory.pressure import PressureRules
@@ -38,7 +37,7 @@ from edge.service.thermal.threads import ThreadsFollower
 from edge.settings import EdgeSettings, MemorySettings
 from shared import logs
 from shared.clock import Clock, SystemClock
-from shared.errors import SettingsError, TrustError
+from shared.errors import TrustError
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
@@ -136,14 +135,14 @@ class Agent:
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         joined = enrolment_in(settings.enrolment_dir)
-        self._router_url = settings.router.url or (joined.router_url if joined is not None else None)
+        self._router_url = router_url_of(settings, joined)
         self._identity = Identity(
             backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
             instance=secrets.token_hex(8),
             url=settings.advertise_url or _url(settings.host, port),
             zone=settings.zone,
         )
-        self.heartbeat = self._heartbeat(metrics)
+        self.heartbeat = self._heartbeat(metrics, joined)
         self.parts = surface.Parts(
             engine=engine,
             served=self.served,
@@ -223,7 +222,7 @@ class Agent:
                 "admits": self.memory.admits,
             },
             "router": {
-                "url": self._router_url,
+                "url": self._router_url or ("redis" if self._settings.router.redis is not None else None),
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
             },
             **beat.model_dump(mode="json", exclude={"version", "sequence"}),
@@ -294,18 +293,11 @@ class Agent:
     def _retry_after_hot_s(self) -> int:
         return max(1, round(self._settings.thermal.scaled_dwell_s))
 
-    def _heartbeat(self, metrics: EdgeMetrics) -> HeartbeatSender | None:
-        if self._router_url is None:
+    def _heartbeat(self, metrics: EdgeMetrics, joined: Enrolment | None) -> HeartbeatSender | None:
+        reporter = reporter_of(self._settings, joined, self._clock)
+        if reporter is None:
             return None
-        return HeartbeatSender(
-            self._router_url,
-            self._identity,
-            self.load,
-            key=_key_in(self._settings.router.key_file),
-            sign=signer_in(self._settings.enrolment_dir),
-            clock=self._clock,
-            metrics=metrics,
-        )
+        return HeartbeatSender(reporter, self._identity, self.load, clock=self._clock, metrics=metrics)
 
     def _generation(self, metrics: EdgeMetrics) -> Generation:
         settings = self._settings
@@ -350,20 +342,3 @@ def _unvouched(problem: TrustError) -> None:
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _key_in(path: Path | None) -> str | None:
-    """The key in the file at `path`.
-
-    Raises:
-        SettingsError: it cannot be read or is empty.
-    """
-    if path is None:
-        return None
-    try:
-        key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        key = ""
-    if not key:
-        raise SettingsError(f"The key file {path} cannot be read or is empty.", param="edge.router.key_file")
-    return key

@@ -1,4 +1,4 @@
-"""Makes this device known to a router: its key, the request to join, and what is remembered of it."""
+"""Makes this device known to a router, remembers that, and decides where its agent reports."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from edge.packages.durable import disk_errors
 from edge.packages.signing_key import SigningKey
-from edge.service.heartbeat import Signer
-from edge.settings import EdgeSettings, HttpUrl
+from edge.service.reporting import HttpReporter, Reporter, Signer, StoreReporter
+from edge.settings import EdgeSettings, HttpUrl, RedisSettings
 from shared import enrolment
+from shared.clock import Clock
 from shared.enrolment import Join, Joined
 from shared.errors import BackendUnreachable, IsthmusError, SettingsError
+from shared.state.port import StateStore
 
 _KEY_NAME = "device"
 _ANSWER_LIMIT_S = 10.0
 _ANSWER_BYTES = 64 << 10
+_REPORT_TTL_S = 60.0
+"""How long the store lists an agent that has fallen silent; routers stop using it long before."""
 
 
 class Enrolment(BaseModel):
@@ -102,6 +106,59 @@ def signer_in(folder: Path) -> Signer | None:
         return None
     device_id = enrolment.device_id_of(key.public.public_bytes_raw())
     return lambda body: enrolment.signature_header(device_id, key.sign(enrolment.reporting(body)))
+
+
+def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) -> Reporter | None:
+    """Where this agent reports: to a Redis, to a router that the settings name, to the one that it joined, or nowhere.
+
+    Raises:
+        SettingsError: a key cannot be read, or the client of Redis is not installed.
+    """
+    router = settings.router
+    if router.redis is not None:
+        return StoreReporter(_redis(router.redis, clock))
+    url = router_url_of(settings, joined)
+    if url is None:
+        return None
+    key = None if router.key_file is None else _secret_in(router.key_file, "edge.router.key_file")
+    return HttpReporter(url, key=key, sign=signer_in(settings.enrolment_dir))
+
+
+def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | None:
+    """The router that is reported to over HTTP; None where there is none."""
+    return settings.router.url or (joined.router_url if joined is not None else None)
+
+
+def _redis(settings: RedisSettings, clock: Clock) -> StateStore:
+    try:
+        # Most devices report over HTTP and have no client of Redis.
+        from shared.state.redis import RedisAddress, RedisStateStore  # noqa: PLC0415
+    except ImportError:
+        raise SettingsError(
+            "Reporting to Redis needs its client: pip install 'isthmus[router]'.", param="edge.router.redis"
+        ) from None
+    password = (
+        None
+        if settings.password_file is None
+        else _secret_in(settings.password_file, "edge.router.redis.password_file")
+    )
+    address = RedisAddress(url=settings.url, host=settings.host, port=settings.port, password=password)
+    return RedisStateStore(address, clock, ttl_s=_REPORT_TTL_S)
+
+
+def _secret_in(path: Path, setting: str) -> str:
+    """The secret in the file at `path`.
+
+    Raises:
+        SettingsError: it cannot be read or is empty.
+    """
+    try:
+        secret = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        secret = ""
+    if not secret:
+        raise SettingsError(f"The key file {path} cannot be read or is empty.", param=setting)
+    return secret
 
 
 def _made_key(folder: Path) -> SigningKey:

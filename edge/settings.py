@@ -229,11 +229,30 @@ class EngineSettings(_Part):
     )
 
 
+class RedisSettings(_Part):
+    """The Redis that several routers read the fleet from."""
+
+    url: str | None = Field(default=None, max_length=512, description="Address as a URL; wins over host and port.")
+    host: str = Field(default="127.0.0.1", min_length=1, description="Host of Redis.")
+    port: int = Field(default=6379, ge=1, le=65535, description="Port of Redis.")
+    password_file: Path | None = Field(default=None, description="File with the password.")
+
+
 class RouterSettings(_Part):
-    """The router that this agent reports to."""
+    """Where this agent reports."""
+
+    redis: RedisSettings | None = Field(
+        default=None, description="Report into the Redis of the routers instead of to one router."
+    )
 
     url: HttpUrl | None = Field(default=None, description="Base URL of the router; none means no heartbeat.")
     key_file: Path | None = Field(default=None, description="File with a key of scope fleet:report.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.url is not None and self.redis is not None:
+            raise ValueError("set url or redis, not both")
+        return self
 
 
 class EdgeSettings(SectionSettings, section="edge"):

@@ -161,7 +161,7 @@ def wiring_of(
     }
     if simulated:
         variables["edge"]["ISTHMUS__EDGE__THERMAL__TIME_SCALE"] = str(simulated.compression)
-    if "url" not in edge.router:
+    if not {"url", "redis"} & edge.router.keys():
         variables["edge"]["ISTHMUS__EDGE__ROUTER__URL"] = known["router"].url
     if "cloud" in tiers and not router.clouds:
         variables["router"]["ISTHMUS__ROUTER__CLOUDS"] = _json([{"id": "cloud", "url": known["cloud"].url}])

@@ -1,4 +1,4 @@
-"""Heat of a device as its clients meet it through the router: load moves before the throttle, caps keep their reason."""
+"""Heat of a device as clients of the router meet it: load moves before the throttle, caps keep their reason."""
 
 from __future__ import annotations
 
