@@ -108,12 +108,22 @@ def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
         if each["queued"]:
             busy += f" +{each['queued']}"
         models = ", ".join(model["model_id"] for model in each["models"])
-        table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, _ms(each["ttft_ms"]), models)
+        table.add_row(each["backend_id"], each["zone"], state, _heat_of(each), busy, _ms(each["ttft_ms"]), models)
     console = Console()
     console.print(table if answer["backends"] else "No backend is known.")
     for each in answer.get("tokenizer_mismatches", ()):
         groups = " | ".join(", ".join(group) for group in each["backends"])
         console.print(f"{each['model_id']}: these do not tokenize alike: {groups}", markup=False, style="yellow")
+
+
+def _heat_of(backend: dict[str, Any]) -> str:
+    """Level, degrees, and the seconds after which the next level comes, as far as they are known."""
+    celsius, left_s = backend["temperature_c"], backend["seconds_to_throttle"]
+    return (
+        str(backend["level"])
+        + ("" if celsius is None else f" {celsius:.0f}°C")
+        + ("" if left_s is None else f", next in {left_s:.0f} s")
+    )
 
 
 def show_devices(answer: dict[str, Any], *, as_json: bool) -> None:
