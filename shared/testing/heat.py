@@ -70,7 +70,7 @@ _BOGUS = ("-273150", "125000", "N/A", "-650788984", "0")
 COURSES: Mapping[Scenario, Course] = {
     # A fan that stops and starts again: through every level and back.
     Scenario.RAMP: Course(300.0, _along((20, 25), (150, 95), (180, 95), (210, 25))),
-    Scenario.HOT_DAY: Course(330.0, _along((10, 25), (120, 55), (200, 55), (260, 25))),
+    Scenario.HOT_DAY: Course(330.0, _along((10, 25), (120, 58), (200, 58), (260, 25))),
     Scenario.SPIKE: Course(
         120.0, lambda _: 25.0, spikes={second: _BOGUS[second // 4 % len(_BOGUS)] for second in range(4, 110, 4)}
     ),
