@@ -136,12 +136,7 @@ class Agent:
         self._calibration = Calibration(self.client, self.admission, self.rates)
         joined = enrolment_in(settings.enrolment_dir)
         self._router_url = router_url_of(settings, joined)
-        self._identity = Identity(
-            backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
-            instance=secrets.token_hex(8),
-            url=settings.advertise_url or _url(settings.host, port),
-            zone=settings.zone,
-        )
+        self._identity = _identity(settings, joined, port)
         self.heartbeat = self._heartbeat(metrics, joined)
         self.parts = surface.Parts(
             engine=engine,
@@ -320,6 +315,16 @@ class Agent:
             clock=self._clock,
             measures=lambda: self.thermal.measures,
         )
+
+
+def _identity(settings: EdgeSettings, joined: Enrolment | None, port: int) -> Identity:
+    """The name that was joined under stays, whatever the host is called since."""
+    return Identity(
+        backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
+        instance=secrets.token_hex(8),
+        url=settings.advertise_url or _url(settings.host, port),
+        zone=settings.zone,
+    )
 
 
 def _memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:

@@ -118,7 +118,7 @@ def _owners(reports: dict[str, Report]) -> dict[str, str]:
     for backend_id, report in reports.items():
         url = report.heartbeat.url
         other = owners.get(url)
-        if other is None or reports[other].received_ms < report.received_ms:
+        if other is None or reports[other].received_ms <= report.received_ms:
             owners[url] = backend_id
     return owners
 
