@@ -1,7 +1,7 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -32,6 +32,10 @@ up: ## Install what is missing, start the tiers and follow them until Ctrl-C (TI
 demo: ## Send real prompts through the stack and show where each one went (ARGS=--json)
 	@[ -x $(BIN)/isthmus ] || $(INSTALL) $(LISTS)
 	@exec $(BIN)/isthmus demo $(ARGS)
+
+demo-heat: ## Let a simulated device grow hot under real load and show what happens (ARGS=--scenario=hot-day)
+	@$(INSTALL) $(LISTS)
+	@exec $(BIN)/isthmus demo heat $(WITH_CONFIG) $(ARGS)
 
 install: ## Install all tiers and the tools for development into .venv
 	@$(INSTALL) edge-router cloud-cpu dev

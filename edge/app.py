@@ -8,7 +8,6 @@ import secrets
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import uvloop
@@ -17,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from edge.adapter_service import adapter_service, adapters_bytes
 from edge.custody import package_to_serve
 from edge.devices.probe import probe
+from edge.enrolment import Enrolment, enrolment_in, reporter_of, router_url_of
+from edge.heat import thermal_watch
 from edge.memory.kv import KvType
 from edge.packages.lease import lease
 from edge.runtime.forecast import applied, measurements_dir
@@ -34,11 +35,12 @@ from edge.service.generation import Generation, GenerationLimits
 from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
 from edge.service.rates import Rates
 from edge.service.served import Served
+from edge.service.thermal.threads import ThreadsFollower
 from edge.settings import EdgeSettings
-from edge.watches import memory_watch, speculation_watch, thermal_watch
+from edge.watches import memory_watch, speculation_watch
 from shared import logs
 from shared.clock import Clock, SystemClock
-from shared.errors import SettingsError, TrustError
+from shared.errors import TrustError
 from shared.fleet import ServedModel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
@@ -119,13 +121,22 @@ class Agent:
         registry = new_registry()
         metrics = EdgeMetrics(registry)
         self.lifecycle = Lifecycle()
-        self.rates = Rates()
         self.client = EngineClient(engine)
         self.served = Served(engine, self.client)
-        self.thermal = thermal_watch(settings.thermal, clock, self._on_level)
         self.admission = Admission(
             slots=settings.slots, queue_limit=settings.queue, clock=clock, on_change=self._on_admission
         )
+        self.thermal = thermal_watch(
+            settings.thermal, clock, busy_ratio=lambda: self.admission.busy_ratio, on_change=self._on_level
+        )
+        self.threads = ThreadsFollower(
+            engine,
+            lambda: self.thermal.measures.threads_ratio,
+            has_room=lambda: self.memory.rung == 0,
+            clock=clock,
+            dwell_s=settings.thermal.scaled_dwell_s,
+        )
+        self.rates = Rates(on_decoded=self.thermal.generated)
         self.memory = memory_watch(settings.memory, engine, clock, self._on_memory)
         self.adapters = adapter_service(
             settings,
@@ -143,13 +154,10 @@ class Agent:
         )
         self._gauges.speculation(self.speculation.mode, self.speculation.reason)
         self._calibration = Calibration(self.client, self.admission, self.rates)
-        self._identity = Identity(
-            backend_id=settings.fleet_id(),
-            instance=secrets.token_hex(8),
-            url=settings.advertise_url or _url(settings.host, port),
-            zone=settings.zone,
-        )
-        self.heartbeat = self._heartbeat(metrics)
+        joined = enrolment_in(settings.enrolment_dir)
+        self._router_url = router_url_of(settings, joined)
+        self._identity = _identity(settings, joined, port)
+        self.heartbeat = self._heartbeat(metrics, joined)
         self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
         engine.subscribe(self._on_engine)
@@ -185,6 +193,9 @@ class Agent:
             measures=self.thermal.measures,
             temperature_c=self.thermal.temperature_c,
             power=self.thermal.power,
+            seconds_to_throttle=self.thermal.seconds_to_next_level,
+            watts=self.thermal.watts,
+            joules_per_token=self.thermal.joules_per_token,
             slots_total=self.admission.limit,
             slots_busy=self.admission.busy,
             queued=self.admission.queued,
@@ -211,13 +222,15 @@ class Agent:
                 "cause": engine.reason,
             },
             "speculation": {"mode": self.speculation.mode, "reason": self.speculation.reason},
+            "sensors": dict(self.thermal.sensors),
+            "threads_ratio": self.threads.ratio,
             "memory": {
                 "available_bytes": self.memory.available_bytes,
                 "steps_down": self.memory.rung,
                 "admits": self.memory.admits,
             },
             "router": {
-                "url": self._settings.router.url,
+                "url": self._router_url or ("redis" if self._settings.router.redis is not None else None),
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
             },
             **beat.model_dump(mode="json", exclude={"version", "sequence"}),
@@ -230,8 +243,14 @@ class Agent:
         return self.adapters.models(facts.context_tokens, tuple(sorted(facts.features)))
 
     def _loops(self) -> list[Coroutine[Any, Any, None]]:
-        loops = [self._engine.start(), self.thermal.run(), self.memory.run(), self._announce_drain()]
-        loops.append(self.adapters.watch())
+        loops = [
+            self._engine.start(),
+            self.thermal.run(),
+            self.memory.run(),
+            self.threads.run(),
+            self.adapters.watch(),
+            self._announce_drain(),
+        ]
         if self._settings.speculation.mode == "auto":
             loops.append(self.speculation.run())
         return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
@@ -290,15 +309,13 @@ class Agent:
 
     @property
     def _retry_after_hot_s(self) -> int:
-        return max(1, round(self._settings.thermal.dwell_s))
+        return max(1, round(self._settings.thermal.scaled_dwell_s))
 
-    def _heartbeat(self, metrics: EdgeMetrics) -> HeartbeatSender | None:
-        router = self._settings.router
-        if router.url is None:
+    def _heartbeat(self, metrics: EdgeMetrics, joined: Enrolment | None) -> HeartbeatSender | None:
+        reporter = reporter_of(self._settings, joined, self._clock)
+        if reporter is None:
             return None
-        return HeartbeatSender(
-            router.url, self._identity, self.load, key=_key_in(router.key_file), clock=self._clock, metrics=metrics
-        )
+        return HeartbeatSender(reporter, self._identity, self.load, clock=self._clock, metrics=metrics)
 
     def _on_speculation(self) -> None:
         self._gauges.speculation(self.speculation.mode, self.speculation.reason)
@@ -348,26 +365,19 @@ class Agent:
         )
 
 
+def _identity(settings: EdgeSettings, joined: Enrolment | None, port: int) -> Identity:
+    """The name that was joined under stays, whatever the host is called since."""
+    return Identity(
+        backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
+        instance=secrets.token_hex(8),
+        url=settings.advertise_url or _url(settings.host, port),
+        zone=settings.zone,
+    )
+
+
 def _unvouched(problem: TrustError) -> None:
     logs.get("edge").warning("package_not_vouched_for", code=problem.code)
 
 
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _key_in(path: Path | None) -> str | None:
-    """The key in the file at `path`.
-
-    Raises:
-        SettingsError: it cannot be read or is empty.
-    """
-    if path is None:
-        return None
-    try:
-        key = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        key = ""
-    if not key:
-        raise SettingsError(f"The key file {path} cannot be read or is empty.", param="edge.router.key_file")
-    return key

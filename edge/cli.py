@@ -111,6 +111,21 @@ def import_(
 
 
 @app.command()
+def join(
+    router_url: Annotated[str, typer.Argument(metavar="URL", help="Base URL of the router.")],
+    token: Annotated[
+        str, typer.Option(envvar="ISTHMUS_JOIN_TOKEN", help="Token that isthmus router devices invite gave out.")
+    ],
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make this device known to a router, which from then on takes its reports by their signature alone."""
+    from edge import console, enrolment  # noqa: PLC0415 - needs the edge extra, `--help` does not
+
+    console.show_enrolment(enrolment.join(_settings(config), router_url, token).model_dump(), as_json=as_json)
+
+
+@app.command()
 def ps(
     url: Annotated[str | None, typer.Option(help="Base URL of the agent; default: from the settings.")] = None,
     key_file: Annotated[Path | None, typer.Option(help="File with an API key, if the agent asks for one.")] = None,

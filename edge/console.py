@@ -85,12 +85,23 @@ def show_status(status: dict[str, Any], *, as_json: bool) -> None:
             "last cause": engine["cause"],
             "models": models,
             "slots": f"{status['slots_busy']} of {status['slots_total']} busy, {status['queued']} waiting",
-            "heat": f"{status['level']}, {_number(status['temperature_c'], '°C')}",
+            "heat": _heat_of(status),
+            "energy": _energy_of(status),
             "memory": _memory_of(status),
             "prefill": _number(status["prefill_tokens_per_s"], "tokens/s"),
             "decode": _number(status["decode_tokens_per_s"], "tokens/s"),
             "router": f"{router['url']}: {router['reports']}" if router["url"] else "none",
         }
+    )
+
+
+def show_enrolment(enrolment: dict[str, Any], *, as_json: bool) -> None:
+    """What joining came to."""
+    if as_json:
+        print_json(enrolment)
+        return
+    print_facts(
+        {"router": enrolment["router_url"], "backend": enrolment["backend_id"], "device": enrolment["device_id"]}
     )
 
 
@@ -136,6 +147,22 @@ async def _ask(url: str, headers: dict[str, str]) -> dict[str, Any]:
     if status != 200 or not isinstance(answer, dict):
         raise BackendStatus(f"The agent at {url} answered with status {status}.", backend_status=status)
     return answer
+
+
+def _heat_of(status: dict[str, Any]) -> str:
+    shown = f"{status['level']}, {_number(status['temperature_c'], '°C')}"
+    left_s = status["seconds_to_throttle"]
+    untrusted = [f"{name} {state}" for name, state in status["sensors"].items() if state not in ("ok", "settling")]
+    return (
+        shown
+        + (f", next level in about {left_s:.0f} s" if left_s is not None else "")
+        + (f"; sensors that are not trusted: {', '.join(untrusted)}" if untrusted else "")
+    )
+
+
+def _energy_of(status: dict[str, Any]) -> str | None:
+    watts, joules = status["watts"], status["joules_per_token"]
+    return None if watts is None else f"{watts:.1f} W, {_number(joules, 'J per token')}"
 
 
 def _memory_of(status: dict[str, Any]) -> str:

@@ -45,10 +45,74 @@ class LimitSettings(_Part):
     )
 
 
+class SensorSettings(_Part):
+    """How the sensors that fit a pattern are read; the first entry that fits a sensor counts."""
+
+    match: str = Field(
+        min_length=1, max_length=128, description="Shell pattern over the type (coretemp) or name (coretemp/Core 0)."
+    )
+    use: bool = Field(default=True, description="Whether these sensors count.")
+    degrees_per_unit: float | None = Field(
+        default=None, gt=0, le=10, description="What one unit of the reading is in degrees; none: a thousandth."
+    )
+    offset_c: float = Field(default=0.0, ge=-300, le=300, description="Added to every reading.")
+    lowest_c: float = Field(default=-40.0, ge=-100, le=200, description="Below it a reading is absurd.")
+    highest_c: float = Field(default=150.0, ge=-100, le=300, description="Above it a reading is absurd.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.lowest_c >= self.highest_c:
+            raise ValueError("lowest_c must be below highest_c")
+        return self
+
+
+class LevelSettings(_Part):
+    """What a thermal level takes away."""
+
+    speculation: bool = Field(default=False, description="Whether the engine may speculate.")
+    threads_ratio: float = Field(
+        default=0.5, gt=0, le=1, description="Share of the engine's threads that stays, at least one of each kind."
+    )
+    slots: int | None = Field(default=None, ge=1, le=64, description="Requests side by side at most; none: all slots.")
+    output_cap_tokens: int | None = Field(default=None, ge=1, description="Longest answer; none: no limit of its own.")
+    admits: bool = Field(default=True, description="Whether new work is taken.")
+    derate_ratio: float = Field(
+        default=0.9, gt=0, le=1, description="Share of its speed that routers credit the device with at most."
+    )
+
+
+class _Hot(LevelSettings):
+    slots: int | None = Field(default=1, ge=1, le=64, description="Requests side by side at most; none: all slots.")
+    output_cap_tokens: int | None = Field(default=256, ge=1, description="Longest answer; none: no limit of its own.")
+    derate_ratio: float = Field(
+        default=0.6, gt=0, le=1, description="Share of its speed that routers credit the device with at most."
+    )
+
+
+class _Critical(_Hot):
+    admits: bool = Field(default=False, description="Whether new work is taken.")
+    derate_ratio: float = Field(
+        default=0.3, gt=0, le=1, description="Share of its speed that routers credit the device with at most."
+    )
+
+
+class LevelsSettings(_Part):
+    """The measures of each level. `unknown` has those of warm, nominal takes nothing away."""
+
+    warm: LevelSettings = Field(default=LevelSettings(), description="Measures while warm, and while heat is unknown.")
+    hot: _Hot = Field(default=_Hot(), description="Measures while hot.")
+    critical: _Critical = Field(default=_Critical(), description="Measures while critical.")
+
+
 class ThermalSettings(_Part):
     """The heat control loop: where sensors are, what counts as hot, how fast levels may change."""
 
     roots: tuple[Path, ...] = Field(default=(Path("/sys"),), description="Sysfs-shaped trees to read sensors from.")
+    libraries: tuple[Literal["nvml", "psutil"], ...] = Field(
+        default=("nvml", "psutil"),
+        description="What else to ask, while /sys is among the roots: nvml for NVIDIA GPUs, psutil where no tree is.",
+    )
+    sensors: tuple[SensorSettings, ...] = Field(default=(), description="Sensors that need a scale, bounds or a no.")
     ignore: tuple[str, ...] = Field(
         default=("iwlwifi*", "ath*", "mt7*", "rtw*", "nvme*", "drivetemp*", "BAT*", "*battery*"),
         description="Sensor types (shell patterns) that say nothing about the processor.",
@@ -61,10 +125,27 @@ class ThermalSettings(_Part):
     lost_hold_s: float = Field(
         default=60.0, ge=0, description="How long hot or critical stays in force once its sensor stopped answering."
     )
+    stuck_busy_s: float = Field(
+        default=120.0,
+        ge=0,
+        description="Work without any movement after which a cool sensor counts as stuck; 0: never.",
+    )
     interval_s: float = Field(default=0.5, gt=0, le=60, description="Time between readings while nothing changes.")
-    hot_output_cap_tokens: int = Field(default=256, ge=1, description="Longest answer while hot.")
+    forecast_period_s: float = Field(
+        default=1.0, gt=0, le=60, description="Time over which the slope is taken that the thermal model is fitted to."
+    )
+    time_scale: float = Field(
+        default=1.0, ge=1, le=1000, description="Divides the times of this section, for a simulated device."
+    )
+    levels: LevelsSettings = Field(default=LevelsSettings(), description="What each level takes away.")
     battery_low_percent: float = Field(default=20.0, ge=0, le=100, description="Below it on battery: at least warm.")
-    battery_critical_percent: float = Field(default=5.0, ge=0, le=100, description="Below it on battery: hot.")
+    battery_critical_percent: float = Field(default=5.0, ge=0, le=100, description="Below it on battery: at least hot.")
+    battery_empty_percent: float = Field(default=2.0, ge=0, le=100, description="Below it on battery: critical.")
+
+    @property
+    def scaled_dwell_s(self) -> float:
+        """`dwell_s` as it is in force."""
+        return self.dwell_s / self.time_scale
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -72,6 +153,8 @@ class ThermalSettings(_Part):
             raise ValueError("warm_c, hot_c and critical_c must rise in this order")
         if self.hysteresis_c >= min(self.hot_c - self.warm_c, self.critical_c - self.hot_c):
             raise ValueError("hysteresis_c must be smaller than the distance between two levels")
+        if not self.battery_empty_percent <= self.battery_critical_percent <= self.battery_low_percent:
+            raise ValueError("battery_empty_percent, _critical_percent and _low_percent must not fall in this order")
         return self
 
 
@@ -182,11 +265,30 @@ class AdapterSettings(_Part):
     )
 
 
+class RedisSettings(_Part):
+    """The Redis that several routers read the fleet from."""
+
+    url: str | None = Field(default=None, max_length=512, description="Address as a URL; wins over host and port.")
+    host: str = Field(default="127.0.0.1", min_length=1, description="Host of Redis.")
+    port: int = Field(default=6379, ge=1, le=65535, description="Port of Redis.")
+    password_file: Path | None = Field(default=None, description="File with the password.")
+
+
 class RouterSettings(_Part):
-    """The router that this agent reports to."""
+    """Where this agent reports."""
+
+    redis: RedisSettings | None = Field(
+        default=None, description="Report into the Redis of the routers instead of to one router."
+    )
 
     url: HttpUrl | None = Field(default=None, description="Base URL of the router; none means no heartbeat.")
     key_file: Path | None = Field(default=None, description="File with a key of scope fleet:report.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.url is not None and self.redis is not None:
+            raise ValueError("set url or redis, not both")
+        return self
 
 
 class EdgeSettings(SectionSettings, section="edge"):
@@ -204,6 +306,9 @@ class EdgeSettings(SectionSettings, section="edge"):
     idle_limit_s: float = Field(default=120.0, gt=0, description="Longest silence of the engine within one answer.")
     drain_limit_s: float = Field(default=30.0, ge=0, description="Time running answers have at shutdown.")
     zone: Literal[Zone.DEVICE, Zone.SITE] = Field(default=Zone.DEVICE, description="How near the data is.")
+    device_dir: Path | None = Field(
+        default=None, description="Key of this device and what it joined; default: device in the Isthmus home."
+    )
     backend_id: BackendId | None = Field(default=None, description="Name in the fleet; default: from the host name.")
     advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
@@ -252,6 +357,11 @@ class EdgeSettings(SectionSettings, section="edge"):
     def trust_dir(self) -> Path:
         """Where trusted keys, and what is known of time and channels, are kept."""
         return self.trust.dir or home() / "trust"
+
+    @property
+    def enrolment_dir(self) -> Path:
+        """Where the key of this device, and what it joined, are kept."""
+        return self.device_dir or home() / "device"
 
     @property
     def engine_dir(self) -> Path:

@@ -1,4 +1,4 @@
-"""Builds the loops that watch heat, memory and speculation from what the settings say."""
+"""Builds the loops that watch memory and speculation from what the settings say."""
 
 from __future__ import annotations
 
@@ -11,33 +11,13 @@ from edge.runtime.port import Engine
 from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
 from edge.service.memory_watch import MemoryWatch
 from edge.service.speculation_watch import SpeculationWatch
-from edge.service.thermal import sensors
-from edge.service.thermal.ladder import Thresholds
-from edge.service.thermal.watch import Rules, ThermalWatch
-from edge.settings import MemorySettings, SpeculationSettings, ThermalSettings
+from edge.service.thermal.watch import ThermalWatch
+from edge.settings import MemorySettings, SpeculationSettings
 from shared.clock import Clock
+from shared.fleet import ThermalLevel
 
 _SPECULATION_INTERVAL_S = 2.0
 _RETRY_LIMIT_MS = 8 * 3600 * 1000
-
-
-def thermal_watch(settings: ThermalSettings, clock: Clock, on_change: Callable[[], None]) -> ThermalWatch:
-    """Heat and power: sensors, levels and what they take away."""
-    rules = Rules(
-        thresholds=Thresholds(
-            warm_c=settings.warm_c,
-            hot_c=settings.hot_c,
-            critical_c=settings.critical_c,
-            hysteresis_c=settings.hysteresis_c,
-            dwell_ms=round(settings.dwell_s * 1000),
-            lost_hold_ms=round(settings.lost_hold_s * 1000),
-        ),
-        hot_output_cap_tokens=settings.hot_output_cap_tokens,
-        battery_low_percent=settings.battery_low_percent,
-        battery_critical_percent=settings.battery_critical_percent,
-        interval_s=settings.interval_s,
-    )
-    return ThermalWatch(partial(sensors.read, settings.roots, settings.ignore), rules, clock=clock, on_change=on_change)
 
 
 def memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:
@@ -76,7 +56,7 @@ def speculation_watch(
         engine,
         policy,
         clock=clock,
-        level=lambda: thermal.level,
+        level=lambda: thermal.level if not thermal.measures.speculation else ThermalLevel.NOMINAL,
         has_room=lambda: memory.has_room,
         interval_s=min(_SPECULATION_INTERVAL_S, settings.dwell_s),
         on_change=on_change,

@@ -210,6 +210,13 @@ DASHBOARDS = (
             Panel("Waiting for a slot", "short", {"{{instance}}": "isthmus_edge_queued"}),
             Panel("Hottest sensor", "celsius", {"{{instance}}": "isthmus_edge_temperature_celsius"}),
             Panel("Thermal level", "short", {"{{instance}} {{level}}": "isthmus_edge_thermal_level == 1"}),
+            Panel("Time to the next level", "s", {"{{instance}}": "isthmus_edge_seconds_to_throttle"}),
+            Panel(
+                "Sensors not trusted",
+                "short",
+                {"{{instance}} {{state}}": 'isthmus_edge_sensors{state=~"missing|absurd|stuck"}'},
+            ),
+            Panel("Energy of a token", "joule", {"{{instance}}": "isthmus_edge_energy_joules_per_token"}),
             Panel(
                 "Time to first content",
                 "s",

@@ -25,12 +25,14 @@ from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledgers
 from router.dispatch.targets import Access, Targets
+from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
 from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
 from router.http.denials import denials
+from router.http.devices import DeviceDesk
 from router.http.explain import Explain
 from router.http.feedback import Feedback
 from router.http.fleet import Fleet
@@ -47,6 +49,7 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
+    DeviceSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
@@ -111,9 +114,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         SettingsError: a file, folder, policy or address in the settings does not work.
     """
     check_binding(settings)
-    registry = new_registry()
+    registry, lifecycle = new_registry(), Lifecycle()
     metrics = RouterMetrics(registry)
-    lifecycle = Lifecycle()
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
@@ -123,6 +125,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
+    devices = _devices(settings.devices, clock)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
@@ -144,7 +147,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     handlers = Handlers(
         inference=inference,
         models=Models(doorkeeper, fleet.directory, settings.aliases),
-        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, devices),
+        devices=DeviceDesk(doorkeeper, devices, fleet.watch),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
@@ -154,6 +158,10 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
     application = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
     return Router(application, lifecycle, fleet.directory, registry, policies)
+
+
+def _devices(settings: DeviceSettings, clock: Clock) -> Devices:
+    return Devices(settings.file or home() / "devices.json", clock, required=settings.required)
 
 
 def _loops(

@@ -27,6 +27,8 @@ class SaidClass(StrEnum):
 app = typer.Typer(name="router", help="Policy router: serve, explain, fleet, policy, audit.", no_args_is_help=True)
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
+devices_app = typer.Typer(help="Devices that may report: invite, list, revoke.", no_args_is_help=True)
+app.add_typer(devices_app, name="devices")
 
 Url = Annotated[str | None, typer.Option("--url", help="Base URL of the router; default: from the settings.")]
 Key = Annotated[
@@ -72,6 +74,42 @@ def fleet(url: Url = None, key: Key = None, config: Config = None, as_json: AsJs
 
     client = console.RouterClient(url or _base_url(config), key)
     console.show_fleet(client.fleet(), as_json=as_json)
+
+
+@devices_app.command("invite")
+def devices_invite(
+    valid_s: Annotated[int, typer.Option("--valid-s", min=1, max=30 * 24 * 3600, help="How long it works.")] = 3600,
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token with which one device may join, and show the command to run there."""
+    from router import console  # noqa: PLC0415 - keeps `--help` fast
+
+    base_url = url or _base_url(config)
+    console.show_invitation(console.RouterClient(base_url, key).invite(valid_s), base_url, as_json=as_json)
+
+
+@devices_app.command("list")
+def devices_list(url: Url = None, key: Key = None, config: Config = None, as_json: AsJson = False) -> None:
+    """Show every device that joined, revoked ones too."""
+    from router import console  # noqa: PLC0415 - keeps `--help` fast
+
+    console.show_devices(console.RouterClient(url or _base_url(config), key).devices(), as_json=as_json)
+
+
+@devices_app.command("revoke")
+def devices_revoke(
+    device_id: Annotated[str, typer.Argument(help="Name of the device, as `list` shows it.")],
+    url: Url = None,
+    key: Key = None,
+    config: Config = None,
+) -> None:
+    """Take nothing from a device any more; its backend may join again with another key."""
+    from router import console  # noqa: PLC0415 - keeps `--help` fast
+
+    console.RouterClient(url or _base_url(config), key).revoke(device_id)
 
 
 @app.command()

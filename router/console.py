@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import urllib.error
+import urllib.parse
 import urllib.request
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -12,6 +15,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
 from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
 
 _LIMIT_S = 10
@@ -46,15 +50,30 @@ class RouterClient:
         """Keep that the class of a request should have been `said`."""
         return self._ask("/router/v1/feedback", orjson.dumps({"decision_id": decision_id, "class": said}), {})
 
-    def _ask(self, path: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
+    def devices(self) -> dict[str, Any]:
+        """Every enrolled device."""
+        return self._ask(DEVICES_ROUTE, None, {})
+
+    def invite(self, valid_s: int) -> dict[str, Any]:
+        """A token with which one device may join."""
+        return self._ask(INVITATIONS_ROUTE, orjson.dumps({"valid_s": valid_s}), {})
+
+    def revoke(self, device_id: str) -> None:
+        """Take nothing from that device any more."""
+        self._ask(f"{DEVICES_ROUTE}/{urllib.parse.quote(device_id, safe='')}", None, {}, method="DELETE")
+
+    def _ask(
+        self, path: str, body: bytes | None, headers: dict[str, str], *, method: str | None = None
+    ) -> dict[str, Any]:
         asked = urllib.request.Request(  # noqa: S310 - the scheme was checked
             self._base_url + path,
             data=body,
+            method=method,
             headers={"Content-Type": "application/json", **self._headers, **headers},
         )
         try:
             with urllib.request.urlopen(asked, timeout=_LIMIT_S) as answer:  # noqa: S310 - the scheme was checked
-                value = orjson.loads(answer.read(_ANSWER_BYTES))
+                value = orjson.loads(answer.read(_ANSWER_BYTES) or b"{}")
         except urllib.error.HTTPError as error:
             with error:
                 raise IsthmusError(_message_of(error)) from None
@@ -102,12 +121,43 @@ def show_fleet(answer: dict[str, Any], *, as_json: bool) -> None:
         if each["queued"]:
             busy += f" +{each['queued']}"
         models = ", ".join(model["model_id"] for model in each["models"])
-        table.add_row(each["backend_id"], each["zone"], state, each["level"], busy, ms(each["ttft_ms"]), models)
+        table.add_row(each["backend_id"], each["zone"], state, _heat_of(each), busy, ms(each["ttft_ms"]), models)
     console = Console()
     console.print(table if answer["backends"] else "No backend is known.")
     for each in answer.get("tokenizer_mismatches", ()):
         groups = " | ".join(", ".join(group) for group in each["backends"])
         console.print(f"{each['model_id']}: these do not tokenize alike: {groups}", markup=False, style="yellow")
+
+
+def _heat_of(backend: dict[str, Any]) -> str:
+    """Level, degrees, and the seconds after which the next level comes, as far as they are known."""
+    celsius, left_s = backend["temperature_c"], backend["seconds_to_throttle"]
+    return (
+        str(backend["level"])
+        + ("" if celsius is None else f" {celsius:.0f}°C")
+        + ("" if left_s is None else f", next in {left_s:.0f} s")
+    )
+
+
+def show_devices(answer: dict[str, Any], *, as_json: bool) -> None:
+    """One row a device."""
+    if as_json:
+        print_json(answer)
+        return
+    table = table_of("device", "state", "enrolled", "backend")
+    for each in answer["devices"]:
+        enrolled = datetime.fromtimestamp(each["enrolled_unix_s"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+        table.add_row(each["device_id"], each["state"], enrolled, each["backend_id"])
+    Console().print(table if answer["devices"] else "No device has joined.")
+
+
+def show_invitation(answer: dict[str, Any], base_url: str, *, as_json: bool) -> None:
+    """The token, and the command to run on the device."""
+    if as_json:
+        print_json(answer)
+        return
+    print(f"isthmus edge join {base_url} --token {answer['token']}")  # noqa: T201 - to be copied as it is
+    print(f"Works once, within {answer['valid_s']} s.", file=sys.stderr)  # noqa: T201
 
 
 def show_feedback(kept: dict[str, Any], *, as_json: bool) -> None:

@@ -177,6 +177,15 @@ class StateSettings(_Section):
     last_known_s: float = Field(15, ge=0, description="How long the last known fleet is used while Redis is gone.")
 
 
+class DeviceSettings(_Section):
+    """Devices that joined with a token, whose reports are signed."""
+
+    required: bool = Field(
+        False, description="Take reports of enrolled devices alone; else also unsigned ones in names that none joined."
+    )
+    file: Path | None = Field(default=None, description="Register of devices; unset: $ISTHMUS_HOME/devices.json.")
+
+
 class AuditSettings(_Section):
     """Where the record of every request goes."""
 
@@ -229,6 +238,7 @@ class RouterSettings(SectionSettings, section="router"):
     )
     capacity_interval_s: float = Field(1.0, gt=0, description="How often clouds and static edges are asked.")
     state: StateSettings = Field(default_factory=StateSettings, description="Where fleet state lives.")
+    devices: DeviceSettings = Field(default_factory=DeviceSettings, description="Devices that joined.")
     audit: AuditSettings = Field(default_factory=AuditSettings, description="Where the record of requests goes.")
     keepalive_s: float = Field(15, ge=0, description="Silence after which a stream gets a comment line; 0: never.")
     drain_limit_s: float = Field(30, ge=0, description="Time that running requests get at shutdown.")

@@ -117,12 +117,16 @@ def root(
 def up(
     tiers: Annotated[str | None, typer.Option(help="Tiers beside the router: edge,cloud or one of them.")] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML) for all tiers.")] = None,
+    heat: Annotated[
+        str | None,
+        typer.Option(metavar="SCENARIO", help="Simulate a device that grows hot: ramp, hot-day, spike or flapping."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON event a line instead of text.")] = False,
 ) -> int:
     """Start edge agent, router and cloud tier on this machine, and follow them until Ctrl-C."""
     from shared.launcher.app import run  # noqa: PLC0415 - `isthmus --help` should not load the launcher
 
-    return run(tiers=tiers, config=config, as_json=as_json)
+    return run(tiers=tiers, config=config, as_json=as_json, heat=heat)
 
 
 @app.command()

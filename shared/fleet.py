@@ -74,7 +74,8 @@ class Heartbeat(_Wire):
     """What an edge agent reports once a second and on every change.
 
     Rates are measured tokens per second, or None where nothing was measured yet: a missing figure is neither
-    idle nor full. `sequence` grows by one per beat within one `instance`, which is new at every process start.
+    idle nor full. A figure that is added later is optional and leaves `version` as it is. `sequence` grows by one per
+    beat within one `instance`, which is new at every process start.
     """
 
     version: Literal[1] = HEARTBEAT_VERSION
@@ -99,6 +100,13 @@ class Heartbeat(_Wire):
     memory_available_bytes: int | None = Field(default=None, ge=0)
     on_mains: bool | None = None
     battery_percent: float | None = Field(default=None, ge=0, le=100)
+    speculation: str | None = Field(default=None, max_length=64)
+    """How the engine speculates now: `off` or the name of a mode."""
+    seconds_to_throttle: float | None = Field(default=None, ge=0)
+    """When the next thermal level is reached under the present load; None: not known, or not in sight."""
+    watts: float | None = Field(default=None, ge=0)
+    joules_per_token: float | None = Field(default=None, ge=0)
+    """Energy of the whole processor for one output token."""
 
 
 class CloudCapacity(_Wire):
@@ -151,6 +159,9 @@ class BackendSnapshot:
     ttft_ms_by_prompt: tuple[float | None, ...] = ()
     """The same per prompt size, indexed by `prompt_bucket`; where it has a figure, it wins over `ttft_ms`."""
     output_cap_tokens: int | None = None
+    temperature_c: float | None = None
+    speculation: str | None = None
+    seconds_to_throttle: float | None = None
     breaker: Breaker = Breaker.CLOSED
     cooling_until_ms: int | None = None
     """A Retry-After that still runs for this backend's rate domain."""

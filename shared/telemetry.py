@@ -63,12 +63,7 @@ class EdgeMetrics(HttpMetrics):
             ("reason",),
             registry=registry,
         )
-        self.temperature = Gauge(
-            "isthmus_edge_temperature_celsius",
-            "Hottest plausible sensor; absent when unknown.",
-            registry=registry,
-        )
-        self.level = Gauge("isthmus_edge_thermal_level", "1 for the level in force.", ("level",), registry=registry)
+        self._declare_heat(registry)
         self.memory_available = Gauge(
             "isthmus_edge_memory_available_bytes", "Memory that can be had; absent when unknown.", registry=registry
         )
@@ -95,6 +90,30 @@ class EdgeMetrics(HttpMetrics):
             "isthmus_edge_speculation",
             "1 for the speculation mode in force.",
             ("mode", "reason"),
+            registry=registry,
+        )
+
+    def _declare_heat(self, registry: CollectorRegistry) -> None:
+        self.temperature = Gauge(
+            "isthmus_edge_temperature_celsius",
+            "Hottest plausible sensor; absent when unknown.",
+            registry=registry,
+        )
+        self.level = Gauge("isthmus_edge_thermal_level", "1 for the level in force.", ("level",), registry=registry)
+        self.throttle_in = Gauge(
+            "isthmus_edge_seconds_to_throttle",
+            "Predicted time to the next thermal level under the present load; absent when not known or not in sight.",
+            registry=registry,
+        )
+        self.sensors = Gauge(
+            "isthmus_edge_sensors", "Temperature sensors by how far they are trusted.", ("state",), registry=registry
+        )
+        self.watts = Gauge(
+            "isthmus_edge_power_watts", "Power of the processor packages; absent when unreadable.", registry=registry
+        )
+        self.joules_per_token = Gauge(
+            "isthmus_edge_energy_joules_per_token",
+            "Energy of the processor packages for one output token; absent when unreadable.",
             registry=registry,
         )
 

@@ -22,6 +22,7 @@ from edge.runtime.crash import reason_of_exit
 from edge.runtime.launch import Launch
 from edge.runtime.options import ProcessOptions
 from edge.runtime.port import AppliedAdapter, EngineConnection
+from shared.errors import SettingsError
 from shared.settings import environment
 
 _STDERR_TAIL_BYTES = 16 << 10
@@ -285,6 +286,20 @@ def private_folder(run_dir: Path) -> Path:
             left.unlink(missing_ok=True)
             shutil.rmtree(left.with_suffix(_FILES_SUFFIX), ignore_errors=True)
     return folder
+
+
+def socket_folder(run_dir: Path) -> Path:
+    """`private_folder`, or what is wrong with it.
+
+    Raises:
+        SettingsError: it cannot be made.
+    """
+    try:
+        return private_folder(run_dir)
+    except OSError as error:
+        raise SettingsError(
+            f"The folder {run_dir} for the engine's socket cannot be made: {error.strerror}.", param="run_dir"
+        ) from None
 
 
 def _listens(path: Path) -> bool:

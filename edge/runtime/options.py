@@ -7,7 +7,7 @@ fails to load (quantised values without flash attention), so nothing else can be
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from edge.memory.kv import KvType, aligned_tokens
@@ -52,6 +52,13 @@ class ProcessOptions(Protocol):
     def context_tokens(self) -> int:
         """Context of one slot."""
 
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Threads of each pool of the process, in an order of its own."""
+
+    def with_thread_counts(self, counts: tuple[int, ...]) -> ProcessOptions:
+        """The same with other counts, in the order of `thread_counts`."""
+
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the process."""
 
@@ -95,6 +102,16 @@ class EngineOptions:
             )
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Threads that decode, and threads that read prompts."""
+        return self.threads, self.threads_batch
+
+    def with_thread_counts(self, counts: tuple[int, ...]) -> EngineOptions:
+        """The same with other counts."""
+        threads, threads_batch = counts
+        return replace(self, threads=threads, threads_batch=threads_batch)
 
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the child process: the engine's own names, total context over all slots."""

@@ -80,6 +80,13 @@ class StaticPlan:
         """The same with other adapters; their memory was set aside when it was planned."""
         return replace(self, adapters=adapters)
 
+    def on_threads_of(self, full: StaticPlan, ratio: float) -> StaticPlan:
+        """The same on this share of the threads of `full`, at least one in each pool; itself if that is no change."""
+        counts = tuple(max(1, int(count * ratio)) for count in full.options.thread_counts)
+        if counts == self.options.thread_counts:
+            return self
+        return replace(self, options=self.options.with_thread_counts(counts))
+
     @property
     def model_path(self) -> Path:
         """The model file of the package."""

@@ -146,6 +146,13 @@ class Engine(Protocol):
             NotReady: the engine is stopped or has failed for good.
         """
 
+    def would_change_threads(self, ratio: float) -> bool:
+        """Whether `use_threads` with this ratio would swap: with few threads there is nothing to take away."""
+
+    async def use_threads(self, ratio: float) -> None:
+        """Compute with this share of the planned threads, at least one, in this and every later step, from now on;
+        raises as `SupervisedEngine.swap`."""
+
     async def start(self) -> None:
         """Start supervision; return once the first start has succeeded or failed. Never raises for a bad model."""
 

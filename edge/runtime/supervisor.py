@@ -19,7 +19,7 @@ from edge.packages.adapters.adapter import Adapter
 from edge.packages.adapters.file import AdapterRejected
 from edge.packages.parity import identity
 from edge.runtime.checked_files import CheckedFiles
-from edge.runtime.child import EngineChild, StartFailed, private_folder
+from edge.runtime.child import EngineChild, StartFailed, socket_folder
 from edge.runtime.handover import Handover, Successor
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.liveness import Doubt, LivenessRules, until_hung
@@ -30,7 +30,7 @@ from edge.runtime.waiting import first_of, until_settled
 from edge.scheduling.speculation import SpeculationMode
 from shared import logs
 from shared.clock import Clock
-from shared.errors import NotReady, SettingsError, TrustError
+from shared.errors import NotReady, TrustError
 from shared.errors import StartFailed as SwapFailed
 
 _FAILED_RETRY_S = 60
@@ -65,6 +65,7 @@ class SupervisedEngine:
         fraction: Callable[[], float] = random.random,
     ) -> None:
         self._plan = self._full = plan
+        self._threads_ratio = 1.0
         self._minimum_context_tokens = minimum_context_tokens
         self._clock = clock
         self._run_dir = run_dir
@@ -135,7 +136,7 @@ class SupervisedEngine:
         """
         if self._task is not None:
             return
-        folder = _socket_folder(self._run_dir)
+        folder = socket_folder(self._run_dir)
         self._first_outcome.clear()
         self._set(EngineState.STARTING)
         self._task = asyncio.create_task(self._supervise(folder))
@@ -182,6 +183,20 @@ class SupervisedEngine:
         if self._status.state is not EngineState.READY or facts is None or facts.adapters != wanted:
             raise SwapFailed("The engine did not start with the adapter.")
 
+    def would_change_threads(self, ratio: float) -> bool:
+        """See the port."""
+        return self._plan.on_threads_of(self._full, ratio) is not self._plan
+
+    async def use_threads(self, ratio: float) -> None:
+        """See the port; raises as `swap`, and then leaves the share as it was."""
+        before, self._threads_ratio = self._threads_ratio, ratio
+        try:
+            if self.would_change_threads(ratio):
+                await self._swap(lambda now: now.on_threads_of(self._full, ratio), overlap=True)
+        except BaseException:
+            self._threads_ratio = before
+            raise
+
     async def swap(self, plan: StaticPlan, *, overlap: bool = True) -> None:
         """Serve `plan` from now on, with the adapters that are loaded; return once requests go to it, or will as soon
         as it has started.
@@ -200,6 +215,8 @@ class SupervisedEngine:
     async def _swap(self, successor_of: Callable[[StaticPlan], StaticPlan], *, overlap: bool) -> None:
         async with self._swapping:
             plan = successor_of(self._plan)
+            if self._threads_ratio < 1:
+                plan = plan.on_threads_of(self._full, self._threads_ratio)
             supervising = self._task
             if supervising is None or supervising.done():
                 raise NotReady("The engine does not run.", retry_after_s=self._status.retry_after_s)
@@ -226,7 +243,7 @@ class SupervisedEngine:
     async def _proven(self, plan: StaticPlan) -> EngineChild:
         """A process that serves `plan`, beside whatever runs."""
         try:
-            child = await self._spawned(plan, _socket_folder(self._run_dir))
+            child = await self._spawned(plan, socket_folder(self._run_dir))
         except OSError as error:
             raise SwapFailed(f"The engine process could not be started: {error.strerror}.") from None
         try:
@@ -384,12 +401,3 @@ class SupervisedEngine:
         self._status = status
         for listener in list(self._listeners):
             listener(status)
-
-
-def _socket_folder(run_dir: Path) -> Path:
-    try:
-        return private_folder(run_dir)
-    except OSError as error:
-        raise SettingsError(
-            f"The folder {run_dir} for the engine's socket cannot be made: {error.strerror}.", param="run_dir"
-        ) from None

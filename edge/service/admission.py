@@ -54,6 +54,11 @@ class Admission:
         return self._busy
 
     @property
+    def busy_ratio(self) -> float:
+        """Share of all slots that works now."""
+        return min(1.0, self._busy / self.slots)
+
+    @property
     def queued(self) -> int:
         """Requests in the line now."""
         return len(self._line)

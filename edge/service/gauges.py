@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from edge.runtime.port import EngineState, EngineStatus
 from edge.scheduling.speculation import Reason, SpeculationMode
 from edge.service.admission import Admission
 from edge.service.memory_watch import MemoryWatch
+from edge.service.thermal.panel import SensorState
 from edge.service.thermal.watch import ThermalWatch
 from shared.fleet import ThermalLevel
 from shared.telemetry import EdgeMetrics
@@ -23,6 +25,11 @@ class Gauges:
         self._memory = memory
         self._restarts = 0
         metrics.temperature.set_function(self._celsius)
+        metrics.throttle_in.set_function(lambda: _or_nan(thermal.seconds_to_next_level))
+        metrics.watts.set_function(lambda: _or_nan(thermal.watts))
+        metrics.joules_per_token.set_function(lambda: _or_nan(thermal.joules_per_token))
+        for state in SensorState:
+            metrics.sensors.labels(state=state.value).set_function(partial(self._sensors, state))
         metrics.memory_available.set_function(self._available_bytes)
         self.admission()
         self.thermal()
@@ -50,13 +57,15 @@ class Gauges:
 
     def _available_bytes(self) -> float:
         """Asked at each scrape; NaN when it is not known."""
-        known = self._memory.available_bytes
-        return math.nan if known is None else known
+        return _or_nan(self._memory.available_bytes)
 
     def _celsius(self) -> float:
         """Asked at each scrape. An unknown temperature is NaN, which no alert compares as cool."""
-        celsius = self._thermal.temperature_c
-        return math.nan if celsius is None else celsius
+        return _or_nan(self._thermal.temperature_c)
+
+    def _sensors(self, state: SensorState) -> float:
+        """Asked at each scrape."""
+        return self._thermal.sensor_counts[state]
 
     def engine(self, status: EngineStatus) -> None:
         """The engine has changed its state."""
@@ -64,3 +73,7 @@ class Gauges:
         if status.restarts > self._restarts:
             self._metrics.engine_restarts.labels(reason="exit").inc(status.restarts - self._restarts)
             self._restarts = status.restarts
+
+
+def _or_nan(known: float | None) -> float:
+    return math.nan if known is None else known

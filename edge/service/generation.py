@@ -32,6 +32,7 @@ from shared.errors import BackendTimeout, CapacityError, ClientError, IsthmusErr
 from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
+from shared.http.names import OUTPUT_CAP_HEADER
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
@@ -123,7 +124,7 @@ class Generation:
     async def _stream(self, request: web.Request, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         answer = StreamAnswer(
             request,
-            {"x-request-id": request[REQUEST_ID]},
+            {"x-request-id": request[REQUEST_ID]} | _cap_header(prepared),
             clock=self._clock,
             keepalive_s=self._limits.keepalive_s,
             stall_limit_s=self._limits.client_stall_s,
@@ -160,7 +161,8 @@ class Generation:
                 if first and assembly.has_content:
                     self._observe_first(outcome.started_ms)
         self._observe_end(assembly.closing, outcome)
-        return web.Response(body=assembly.answer(), content_type="application/json")
+        headers = _cap_header(prepared)
+        return web.Response(body=assembly.answer(), content_type="application/json", headers=headers)
 
     @contextlib.asynccontextmanager
     async def _events(self, prepared: EngineRequest, outcome: _Outcome) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -224,6 +226,12 @@ class Generation:
             self._rates.record(timings)
         if outcome.mode is not None and self._admission.busy <= 1 and len(closing.timings) == 1:
             self._observe(outcome.kind, outcome.mode, closing.timings[0])
+
+
+def _cap_header(prepared: EngineRequest) -> dict[str, str]:
+    """Why an answer may end with `finish_reason: length` before the caller's own limit."""
+    cap_tokens = prepared.output_cap_tokens
+    return {} if cap_tokens is None else {OUTPUT_CAP_HEADER: f"{cap_tokens}; reason=thermal"}
 
 
 async def _watched(events: AsyncIterator[bytes], alive: Callable[[], None]) -> AsyncGenerator[bytes]:

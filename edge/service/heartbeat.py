@@ -1,4 +1,4 @@
-"""Tells the router what this agent is and how busy: a pure builder of one beat, and the loop that sends it.
+"""Tells routers what this agent is and how busy: a pure builder of one beat, and the loop that sends it.
 
 A beat goes out every second and right after every change. The router being away never disturbs the agent: it is
 one log line when it goes and one when it is back.
@@ -11,10 +11,9 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import aiohttp
-
 from edge.devices.power import Power
 from edge.runtime.port import EngineFacts, EngineState, EngineStatus
+from edge.service.reporting import Outcome, Reporter
 from edge.service.thermal.ladder import Measures
 from edge.service.thermal.power import on_mains
 from shared import logs
@@ -22,9 +21,7 @@ from shared.clock import Clock
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel, Zone
 from shared.telemetry import EdgeMetrics
 
-ROUTE = "/fleet/v1/heartbeats"
 PERIOD_S = 1.0
-_SEND_LIMIT_S = 1.0
 _CHANGE_GAP_S = 0.05
 """Changes within this time travel in one beat: a burst of requests is no burst of beats."""
 _STATES = {
@@ -66,6 +63,9 @@ class Load:
     memory_available_bytes: int | None
     memory_admits: bool = True
     adapters: tuple[ServedModel, ...] = ()
+    seconds_to_throttle: float | None = None
+    watts: float | None = None
+    joules_per_token: float | None = None
 
 
 def state_of(engine: EngineStatus, *, draining: bool) -> BackendState:
@@ -97,7 +97,16 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         memory_available_bytes=load.memory_available_bytes,
         on_mains=on_mains(load.power),
         battery_percent=load.power.battery_percent if load.power is not None else None,
+        speculation=_speculation(load),
+        seconds_to_throttle=load.seconds_to_throttle,
+        watts=load.watts,
+        joules_per_token=load.joules_per_token,
     )
+
+
+def _speculation(load: Load) -> str | None:
+    """The mode in force; None while there is no engine."""
+    return None if load.facts is None else load.facts.speculation
 
 
 def _model(facts: EngineFacts) -> ServedModel:
@@ -111,29 +120,27 @@ def _model(facts: EngineFacts) -> ServedModel:
 
 
 class HeartbeatSender:
-    """Sends beats to one router until told to stop."""
+    """Sends beats until told to stop."""
 
     def __init__(
         self,
-        router_url: str,
+        reporter: Reporter,
         identity: Identity,
         load: Callable[[], Load],
         *,
-        key: str | None,
         clock: Clock,
         metrics: EdgeMetrics,
     ) -> None:
-        self._url = router_url.rstrip("/") + ROUTE
+        self._reporter = reporter
         self._identity = identity
         self._load = load
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._clock = clock
         self._metrics = metrics
         self._log = logs.get("heartbeat")
         self._changed = asyncio.Event()
         self._sending = asyncio.Lock()
         self._sequence = 0
-        self._outcome: str | None = None
+        self._outcome: Outcome | None = None
 
     def changed(self) -> None:
         """Something in the beat is different: send one now."""
@@ -141,21 +148,20 @@ class HeartbeatSender:
 
     async def run(self) -> None:
         """Beat until cancelled."""
-        async with self._session() as session:
-            while True:
-                self._changed.clear()
-                await self._beat(session)
-                await self._next()
+        while True:
+            self._changed.clear()
+            await self._beat()
+            await self._next()
 
     @property
-    def outcome(self) -> str | None:
+    def outcome(self) -> Outcome | None:
         """How the last beat ended; None before the first."""
         return self._outcome
 
     async def farewell(self) -> None:
-        """One last beat, so that the router stops sending work at once."""
-        async with self._session() as session:
-            await self._beat(session)
+        """One last beat, so that routers stop sending work at once; then connections are released."""
+        await self._beat()
+        await self._reporter.close()
 
     async def _next(self) -> None:
         await self._clock.sleep(_CHANGE_GAP_S)
@@ -169,27 +175,12 @@ class HeartbeatSender:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
 
-    async def _beat(self, session: aiohttp.ClientSession) -> None:
+    async def _beat(self) -> None:
         async with self._sending:
             self._sequence += 1
-            beat = build(self._identity, self._load(), self._sequence)
-            outcome = await self._post(session, beat.model_dump_json().encode())
+            outcome = await self._reporter.report(build(self._identity, self._load(), self._sequence))
         self._metrics.heartbeats.labels(outcome=outcome).inc()
-        if outcome != self._outcome:
-            log = self._log.info if outcome == "accepted" else self._log.warning
+        if outcome is not self._outcome:
+            log = self._log.info if outcome is Outcome.ACCEPTED else self._log.warning
             log("router_reports", outcome=outcome, before=self._outcome)
             self._outcome = outcome
-
-    async def _post(self, session: aiohttp.ClientSession, raw: bytes) -> str:
-        try:
-            async with session.post(self._url, data=raw, headers=self._headers) as response:
-                status = response.status
-        except (aiohttp.ClientError, OSError, TimeoutError):
-            return "unreachable"
-        if status < 300:
-            return "accepted"
-        return {401: "unauthorised", 403: "unauthorised", 409: "out_of_order"}.get(status, "refused")
-
-    def _session(self) -> aiohttp.ClientSession:
-        timeout = aiohttp.ClientTimeout(total=_SEND_LIMIT_S)
-        return aiohttp.ClientSession(timeout=timeout, trust_env=False, auto_decompress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,9 +54,10 @@ class Timings:
 
 
 class Rates:
-    """Means over the answers of this process."""
+    """Means over the answers of this process; `on_decoded` hears how many tokens each one had."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_decoded: Callable[[int], None] = lambda _: None) -> None:
+        self._on_decoded = on_decoded
         self._prefill = Ewma()
         self._decode = Ewma()
 
@@ -71,6 +73,7 @@ class Rates:
 
     def record(self, timings: Timings) -> None:
         """Take in one finished answer."""
+        self._on_decoded(timings.decode_tokens)
         if timings.prefill_tokens >= _LEAST_PREFILL_TOKENS and timings.prefill_ms > 0:
             sample = timings.prefill_tokens / timings.prefill_ms * 1000
             self._prefill = self._prefill.updated(sample, alpha=_ALPHA)

@@ -104,8 +104,9 @@ def readiness(parts: Parts) -> IsthmusError | None:
 
 
 def thermal_critical(retry_after_s: int) -> ThermalCritical:
-    """The refusal of a device that is too hot."""
-    return ThermalCritical("The device is too hot to take new work.", retry_after_s=retry_after_s)
+    """The refusal of a device whose heat or battery allows no more."""
+    message = "The device is too hot, or its battery too low, to take new work."
+    return ThermalCritical(message, retry_after_s=retry_after_s)
 
 
 class _Surface:

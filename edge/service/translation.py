@@ -36,7 +36,8 @@ class EngineRequest:
 
     `top_logprobs` is None when no log-probabilities were asked for. `max_tokens` is the caller's own limit.
     `context_tokens` is that of the slot for which the request was checked. `model` is the name that the caller used.
-    Requests with the same `lane` are not run side by side.
+    Requests with the same `lane` are not run side by side. `output_cap_tokens` is the limit that heat set, where it is
+    lower than what was asked for.
     """
 
     endpoint: Endpoint
@@ -52,6 +53,7 @@ class EngineRequest:
     model: str = ""
     adapters: tuple[Chosen, ...] = ()
     lane: frozenset[AppliedAdapter] | None = None
+    output_cap_tokens: int | None = None
 
     @property
     def slots(self) -> int:
@@ -97,12 +99,14 @@ def translate(
     param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     max_tokens = body.get(param)
     top_logprobs = _top_logprobs(chat, body)
+    wanted_tokens = max_tokens if chat or max_tokens else _LEGACY_DEFAULT_TOKENS
+    capped = output_cap_tokens is not None and (wanted_tokens is None or wanted_tokens > output_cap_tokens)
     return EngineRequest(
         endpoint=endpoint,
         body={
             **_common(body, facts),
             **(_chat(body) if chat else {"prompt": body["prompt"]}),
-            **_limit(max_tokens if chat or max_tokens else _LEGACY_DEFAULT_TOKENS, output_cap_tokens),
+            **_limit(wanted_tokens, output_cap_tokens),
             **_logprobs(chat, top_logprobs),
         },
         stream=body.get("stream") is True,
@@ -114,6 +118,7 @@ def translate(
         top_logprobs=top_logprobs,
         context_tokens=facts.context_tokens,
         model=body["model"],
+        output_cap_tokens=output_cap_tokens if capped else None,
     )
 
 

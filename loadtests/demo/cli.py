@@ -10,6 +10,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from loadtests.demo.heat_cli import heat
 from loadtests.demo.play import Played, play
 from loadtests.demo.stack import running
 from loadtests.demo.table import table
@@ -17,10 +18,12 @@ from loadtests.demo.table import table
 _PLAIN_WIDTH = 160
 
 app = typer.Typer(help="Send real prompts through the stack and check each decision against the policy.")
+app.command()(heat)
 
 
 @app.callback(invoke_without_command=True)
 def demo(
+    context: typer.Context,
     url: Annotated[
         str | None, typer.Option(help="Address of a router; default: the stack of isthmus up, else one of its own.")
     ] = None,
@@ -33,6 +36,8 @@ def demo(
     Uses the stack that isthmus up runs here, or starts one and ends it afterwards. Exits with 1 when an answer is
     not what the default policy says.
     """
+    if context.invoked_subcommand is not None:
+        return 0
     played: list[Played] = []
     try:
         asyncio.run(_play(url, config, tiers, played))
@@ -62,6 +67,6 @@ def _console() -> Console:
 
 async def _play(url: str | None, config: Path | None, tiers: str | None, played: list[Played]) -> None:
     notes = Console(stderr=True)
-    async with running(url, config, tiers) as found:
+    async with running(url, config, arguments=("--tiers", tiers) if tiers else ()) as found:
         notes.print(f"router: {found.base_url}", markup=False)
         await play(found, played, lambda message: notes.print(message, markup=False))

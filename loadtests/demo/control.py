@@ -47,6 +47,10 @@ class Control:
         """Let a killed `tier` start again."""
         await self._post(f"/tiers/{tier}/start")
 
+    async def restart_heat(self) -> None:
+        """Begin the scenario of a run with simulated heat."""
+        await self._post("/heat/restart")
+
     async def _post(self, path: str) -> None:
         try:
             async with self._http.post(f"{_HOST}{path}") as response:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from loadtests.demo.heat import COOL_C, CRITICAL_C, SimulatedSensor
 from shared.errors import IsthmusError
 from shared.launcher.preflight import SOCKET_NAME
 from shared.launcher.settings import ReadyLimits, UpSettings
-from shared.settings import load
+from shared.settings import environment, load
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _START_LIMIT_S = 900.0
@@ -47,9 +47,17 @@ class Found:
 
 
 @contextlib.asynccontextmanager
-async def running(url: str | None, config: Path | None, tiers: str | None = None) -> AsyncIterator[Found]:
-    """The stack at `url`, else the one of `isthmus up` on this machine, else one of `tiers` that lives as long as the
-    block."""
+async def running(
+    url: str | None,
+    config: Path | None,
+    *,
+    arguments: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
+) -> AsyncIterator[Found]:
+    """The stack at `url`, else the one of `isthmus up` on this machine, else one that lives as long as the block.
+
+    `arguments` and `variables` of the environment are for a stack that is started here.
+    """
     socket = load(UpSettings, "up", config).folder / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
         control = await stack.enter_async_context(Control(socket))
@@ -61,18 +69,21 @@ async def running(url: str | None, config: Path | None, tiers: str | None = None
             return
         owned = state is None
         if owned:
-            await stack.enter_async_context(_started(control, config, tiers))
+            await stack.enter_async_context(_started(control, config, arguments, variables or {}))
         yield _found(await _settled(control), control, owned=owned)
 
 
 @contextlib.asynccontextmanager
-async def _started(control: Control, config: Path | None, tiers: str | None) -> AsyncIterator[None]:
+async def _started(
+    control: Control, config: Path | None, arguments: tuple[str, ...], variables: Mapping[str, str]
+) -> AsyncIterator[None]:
     """`isthmus up` as a child whose output goes to our standard error."""
-    arguments = [*(("--config", str(config)) if config else ()), *(("--tiers", tiers) if tiers else ())]
+    arguments += ("--config", str(config)) if config else ()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "shared.cli", "up", *arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=sys.stderr,
+        env={**environment(), **variables},
         start_new_session=True,  # Ctrl-C is for the demo, which then ends the stack in order
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,9 @@ from router.privacy.answers import AnswerFilter
 from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
+from shared.http.names import OUTPUT_CAP_HEADER
 
+_OUTPUT_CAP = re.compile(r"[0-9]{1,9}; reason=[a-z_]{1,32}")
 _TAIL_S = 1.0
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
 _TIMEOUTS = {
@@ -97,6 +100,11 @@ class Exchange:
                 await (self._await_content(response) if self._job.stream else self._read_whole(response))
         except TimeoutError:
             raise self._failed(_timeout(phase)) from None
+
+    def passed_headers(self) -> dict[str, str]:
+        """What of the backend's headers is for the client: why a device caps the answer."""
+        cap = None if self._response is None else self._response.headers.get(OUTPUT_CAP_HEADER)
+        return {OUTPUT_CAP_HEADER: cap} if cap is not None and _OUTPUT_CAP.fullmatch(cap) else {}
 
     async def relay(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Pass the stream on through `send` until its `[DONE]`; waits for `send`, so a slow reader slows the backend.

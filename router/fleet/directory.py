@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledger
+from router.fleet.foresight import foreseen_ratio
 from router.fleet.poller import CapacityPoller, Polled, Standing
 from router.fleet.watch import FleetWatch
 from router.policy.question import View
@@ -172,7 +173,10 @@ def _of_report(beat: Heartbeat, received_ms: int, ledger: Ledger, entry: _Entry)
         models=beat.models,
         received_ms=received_ms,
         level=beat.level,
-        derate_ratio=beat.derate_ratio,
+        derate_ratio=foreseen_ratio(beat),
+        temperature_c=beat.temperature_c,
+        speculation=beat.speculation,
+        seconds_to_throttle=beat.seconds_to_throttle,
         slots_total=beat.slots_total,
         slots_busy=beat.slots_busy,
         queued=beat.queued,

@@ -58,6 +58,15 @@ class FleetWatch:
             self._reports[heartbeat.backend_id] = self._local[heartbeat.backend_id] = report
         return True
 
+    async def forget(self, backend_id: str) -> None:
+        """Drop what `backend_id` reported; where the store is gone, its report ends there by its age."""
+        self._reports.pop(backend_id, None)
+        self._local.pop(backend_id, None)
+        try:
+            await self._store.forget(backend_id)
+        except StateUnavailable as error:
+            self._failed(error)
+
     async def refresh(self) -> None:
         """Read the store once."""
         try:

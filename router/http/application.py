@@ -9,12 +9,14 @@ from typing import Any
 
 from aiohttp import web
 
+from router.http.devices import DeviceDesk
 from router.http.explain import Explain
 from router.http.feedback import Feedback
 from router.http.fleet import Fleet
 from router.http.inference import Inference
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
+from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
 from shared.http.errors import middleware
 from shared.openai.facts import Endpoint
 
@@ -26,6 +28,7 @@ class Handlers:
     inference: Inference
     models: Models
     fleet: Fleet
+    devices: DeviceDesk
     explain: Explain
     feedback: Feedback
     probes: Probes
@@ -46,6 +49,10 @@ def build(
     app.router.add_get("/v1/models", handlers.models.handle)
     app.router.add_post("/fleet/v1/heartbeats", handlers.fleet.take_heartbeat)
     app.router.add_get("/fleet/v1/backends", handlers.fleet.show)
+    app.router.add_post(INVITATIONS_ROUTE, handlers.devices.invite)
+    app.router.add_post(DEVICES_ROUTE, handlers.devices.join)
+    app.router.add_get(DEVICES_ROUTE, handlers.devices.show)
+    app.router.add_delete(DEVICES_ROUTE + "/{device_id}", handlers.devices.revoke)
     app.router.add_post("/router/v1/explain", handlers.explain.handle)
     app.router.add_post("/router/v1/feedback", handlers.feedback.handle)
     app.router.add_get("/healthz", handlers.probes.live)

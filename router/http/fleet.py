@@ -8,10 +8,12 @@ import orjson
 from aiohttp import web
 from pydantic import ValidationError
 
+from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
 from router.fleet.parity import tokenizer_mismatches
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
+from shared.enrolment import SIGNATURE_HEADER
 from shared.errors import InvalidRequest, OutOfOrder
 from shared.fleet import BackendSnapshot, FleetSnapshot, Heartbeat
 from shared.http.intake import read_body
@@ -23,14 +25,17 @@ _BEAT_BYTES = 256 * 1024
 class Fleet:
     """Handlers below /fleet/v1."""
 
-    def __init__(self, doorkeeper: Doorkeeper, watch: FleetWatch, directory: FleetDirectory) -> None:
+    def __init__(self, doorkeeper: Doorkeeper, watch: FleetWatch, directory: FleetDirectory, devices: Devices) -> None:
         self._doorkeeper = doorkeeper
+        self._devices = devices
         self._watch = watch
         self._directory = directory
 
     async def take_heartbeat(self, request: web.Request) -> web.Response:
-        """204 when taken; 409 when a later one is known."""
-        self._doorkeeper.admit(request, Scope.FLEET_REPORT)
+        """204 when taken; 409 when a later one is known. The signature of an enrolled device stands for a key."""
+        signature = request.headers.get(SIGNATURE_HEADER)
+        if signature is None or not self._devices.knows(signature):
+            self._doorkeeper.admit(request, Scope.FLEET_REPORT)
         raw = await read_body(request, limit_bytes=_BEAT_BYTES)
         try:
             heartbeat = Heartbeat.model_validate_json(raw)
@@ -38,6 +43,7 @@ class Fleet:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field = ".".join(str(part) for part in first["loc"]) or None
             raise InvalidRequest(f"Not a heartbeat: {first['type']}.", param=field) from None
+        self._devices.check(heartbeat.backend_id, raw, signature)
         if not await self._watch.publish(heartbeat):
             raise OutOfOrder("A later heartbeat of this backend is known.")
         return web.Response(status=204)
@@ -73,6 +79,9 @@ def _backend(backend: BackendSnapshot, now_ms: int) -> dict[str, Any]:
         "models": [model.model_dump(mode="json") for model in backend.models],
         "level": backend.level,
         "derate_ratio": backend.derate_ratio,
+        "temperature_c": backend.temperature_c,
+        "seconds_to_throttle": backend.seconds_to_throttle,
+        "speculation": backend.speculation,
         "slots_total": backend.slots_total,
         "slots_busy": backend.slots_busy,
         "queued": backend.queued,

@@ -214,13 +214,18 @@ class Inference:
         try:
             self._chosen(account, exchange)
             account.status, account.outcome = 200, "ok"
-            return web.Response(body=exchange.body, content_type="application/json", headers=answer_headers(account))
+            headers = answer_headers(account) | exchange.passed_headers()
+            return web.Response(body=exchange.body, content_type="application/json", headers=headers)
         finally:
             exchange.close()
 
     async def _stream(self, request: web.Request, account: Account, job: Job) -> web.StreamResponse:
-        outlet = ClientStream(request, headers=lambda: answer_headers(account), keepalive_s=self._parts.keepalive_s)
         exchange: Exchange | None = None
+
+        def headers() -> dict[str, str]:
+            return answer_headers(account) | (exchange.passed_headers() if exchange is not None else {})
+
+        outlet = ClientStream(request, headers=headers, keepalive_s=self._parts.keepalive_s)
         try:
             exchange = await self._parts.dispatcher.open(job, account.attempts)
             self._chosen(account, exchange)

@@ -19,14 +19,14 @@ from shared.settings import FILE_VARIABLE, environment, load
 LOCK_NAME = "up.lock"
 
 
-def run(*, tiers: str | None, config: Path | None, as_json: bool) -> int:
+def run(*, tiers: str | None, config: Path | None, as_json: bool, heat: str | None = None) -> int:
     """Start the tiers and keep them until a signal; the exit code.
 
     Raises:
         SettingsError: another run holds this home, or the machine does not allow a start.
         StartFailed: a tier failed before it was ready.
     """
-    settings = load(UpSettings, "up", config, tiers=tiers)
+    settings = load(UpSettings, "up", config, tiers=tiers, heat={"scenario": heat} if heat else None)
     reporter: Reporter = JsonReporter() if as_json else TextReporter()
     folder = _made(settings.folder)
     with _locked(folder / LOCK_NAME):

@@ -1,4 +1,4 @@
-"""The control socket of a running `isthmus up`: state, and killing or starting one tier.
+"""The control socket of a running `isthmus up`: state, killing or starting one tier, the simulated heat's beginning.
 
 A Unix socket in the run folder, for the same user alone; nothing of it is reachable over the network.
 """
@@ -21,14 +21,23 @@ from shared.launcher.settings import TierName
 class Control:
     """Serves the socket while the block runs."""
 
-    def __init__(self, path: Path, runners: Mapping[TierName, TierRunner], facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        runners: Mapping[TierName, TierRunner],
+        facts: Callable[[], dict[str, Any]],
+        *,
+        restart_heat: Callable[[], bool],
+    ) -> None:
         self._path = path
         self._runners = runners
         self._facts = facts
+        self._restart_heat = restart_heat
         app = web.Application(middlewares=[errors.middleware("up")])
         app.router.add_get("/state", self._state)
         app.router.add_post("/tiers/{name}/kill", self._kill)
         app.router.add_post("/tiers/{name}/start", self._start)
+        app.router.add_post("/heat/restart", self._heat)
         self._web = web.AppRunner(app, access_log=None)
 
     async def __aenter__(self) -> Control:
@@ -61,4 +70,9 @@ class Control:
 
     async def _start(self, request: web.Request) -> web.Response:
         self._runner(request).release()
+        return web.Response(status=204)
+
+    async def _heat(self, _: web.Request) -> web.Response:
+        if not self._restart_heat():
+            raise NotFound("This run simulates no heat. Start it with isthmus up --heat ramp.")
         return web.Response(status=204)

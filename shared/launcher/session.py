@@ -8,17 +8,21 @@ import secrets
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.clock import Clock
+from shared.errors import SettingsError
 from shared.launcher import preflight
 from shared.launcher.console import Ready, Reporter
 from shared.launcher.logfile import LogFile
 from shared.launcher.processes import ISTHMUS, sweep
 from shared.launcher.readiness import Probe
 from shared.launcher.runner import Launch, TierRunner, TierState
-from shared.launcher.settings import TierName, UpSettings, wiring_of
+from shared.launcher.settings import SimulatedHeat, TierName, UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
+
+if TYPE_CHECKING:
+    from shared.testing.heat import SimulatedDevice
 
 DONE, INTERRUPTED = 0, 130
 _FOLLOW_PAUSE_S = 0.2
@@ -52,7 +56,9 @@ class Session:
         self._run_id = f"{int(clock.unix_s())}-{secrets.token_hex(4)}"
         self._run_folder = folder / self._run_id
         self._sensors = self._run_folder / "sensors"
-        self._wiring = wiring_of(settings.tiers, config, sensors=self._sensors)
+        self._simulated = self._simulated_heat()
+        self._wiring = wiring_of(settings.tiers, config, sensors=self._sensors, simulated=self._simulated)
+        self._device: SimulatedDevice | None = None
         self._stop, self._hurry = asyncio.Event(), asyncio.Event()
         self._stopped_ms = 0
         self.runners: dict[TierName, TierRunner] = {}
@@ -122,8 +128,17 @@ class Session:
                 ready_limit_s=self._settings.ready_limits_s.of(name),
             )
 
+    def _simulated_heat(self) -> SimulatedHeat | None:
+        heat = self._settings.heat
+        if heat.scenario is None:
+            return None
+        if "edge" not in self._settings.tiers:
+            raise SettingsError("Simulated heat needs the edge tier.", param="up.heat.scenario")
+        return SimulatedHeat(heat.scenario, self._run_folder / "heat", heat.compression)
+
     def _facts(self) -> dict[str, Any]:
         return {
+            "heat": None if self._device is None else self._device.facts(),
             "run_id": self._run_id,
             "endpoint": self._endpoint,
             "model": self._wiring.model,
@@ -143,6 +158,7 @@ class Session:
             asyncio.create_task(self._answer_control()),
             asyncio.create_task(self._follow()),
             asyncio.create_task(self._tell_progress()),
+            *([asyncio.create_task(self._heat(self._simulated))] if self._simulated else []),
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -186,8 +202,35 @@ class Session:
         await self.runners["router"].launched.wait()
         from shared.launcher.control import Control  # noqa: PLC0415 - above all, the tiers start first
 
-        async with Control(preflight.control_socket(self._folder), self.runners, self._facts):
+        socket = preflight.control_socket(self._folder)
+        async with Control(socket, self.runners, self._facts, restart_heat=self._restart_heat):
             await self._stop.wait()
+
+    async def _heat(self, simulated: SimulatedHeat) -> None:
+        """Play the simulated device from the start on; its scenario begins once every tier is ready."""
+        from shared.testing.heat import EngineLoad, SensorTree, SimulatedDevice  # noqa: PLC0415 - few runs need it
+
+        load = EngineLoad(lambda: self.runners["edge"].pid)
+        self._device = SimulatedDevice(
+            SensorTree(simulated.tree),
+            simulated.scenario,
+            load.ratio,
+            compression=simulated.compression,
+            clock=self._clock,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._device.run())
+            for runner in self.runners.values():
+                await runner.was_ready.wait()
+            self._reporter.note("up", f"simulated heat: {simulated.scenario}, {simulated.compression:g} times as fast")
+            self._device.restart()
+
+    def _restart_heat(self) -> bool:
+        """Begin the scenario again; False where no device is simulated."""
+        if self._device is None:
+            return False
+        self._device.restart()
+        return True
 
     async def _follow(self) -> None:
         files = {

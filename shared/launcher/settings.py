@@ -13,6 +13,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from shared.extras import extra_of
 from shared.settings import SectionSettings, home, load_part
+from shared.testing.scenarios import Scenario
 
 TierName = Literal["edge", "router", "cloud"]
 OptionalTier = Literal["edge", "cloud"]
@@ -49,6 +50,13 @@ class RestartSettings(_Section):
     stable_s: float = Field(60, gt=0, description="A tier that ran this long starts again with the first wait.")
 
 
+class HeatSettings(_Section):
+    """A simulated device that grows hot by the engine's real work, instead of this machine's own sensors."""
+
+    scenario: Scenario | None = Field(None, description="What happens to the device; none: it is this machine.")
+    compression: float = Field(4.0, ge=1, le=100, description="Seconds of the device that pass in one of the clock.")
+
+
 class UpSettings(SectionSettings, section="up"):
     """Section `up` of the settings file."""
 
@@ -60,6 +68,7 @@ class UpSettings(SectionSettings, section="up"):
     run_dir: Path | None = Field(None, description="Folder of logs and the control socket; unset: $ISTHMUS_HOME/run.")
     ready_limits_s: ReadyLimits = Field(default_factory=ReadyLimits)
     restart: RestartSettings = Field(default_factory=RestartSettings)
+    heat: HeatSettings = Field(default_factory=HeatSettings, description="Simulated heat.")
     stop_limit_s: float = Field(
         45,
         gt=0,
@@ -132,10 +141,22 @@ class Wiring:
     """What preparing a tier makes: once it is there, the tier starts without."""
 
 
-def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path) -> Wiring:
+@dataclass(frozen=True, slots=True)
+class SimulatedHeat:
+    """What happens to a simulated device, where it writes its sensors, and how fast its time runs."""
+
+    scenario: Scenario
+    tree: Path
+    compression: float
+
+
+def wiring_of(
+    tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: Path, simulated: SimulatedHeat | None = None
+) -> Wiring:
     """Connect `tiers` and the router: agent to router, router to cloud, and `sensors` as one more sensor tree.
 
-    What the settings say stays; only what they leave open is filled in.
+    What the settings say stays; only what they leave open is filled in. A `simulated` device has its own tree in place
+    of those that the settings name.
     """
     edge = load_part(_EdgePart, "edge", config)
     router = load_part(_RouterPart, "router", config)
@@ -145,13 +166,15 @@ def wiring_of(tiers: tuple[OptionalTier, ...], config: Path | None, *, sensors: 
         "router": Address(router.host, router.port),
         "cloud": Address(cloud.host, cloud.port),
     }
-    roots = [*(str(root) for root in edge.thermal.get("roots", ["/sys"])), str(sensors)]
+    own = [str(simulated.tree)] if simulated else [str(root) for root in edge.thermal.get("roots", ["/sys"])]
     variables: dict[TierName, dict[str, str]] = {
-        "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": _json(roots)},
+        "edge": {"ISTHMUS__EDGE__THERMAL__ROOTS": _json([*own, str(sensors)])},
         "router": {},
         "cloud": {},
     }
-    if "url" not in edge.router:
+    if simulated:
+        variables["edge"]["ISTHMUS__EDGE__THERMAL__TIME_SCALE"] = str(simulated.compression)
+    if not {"url", "redis"} & edge.router.keys():
         variables["edge"]["ISTHMUS__EDGE__ROUTER__URL"] = known["router"].url
     if "cloud" in tiers and not router.clouds:
         variables["router"]["ISTHMUS__ROUTER__CLOUDS"] = _json([{"id": "cloud", "url": known["cloud"].url}])

@@ -62,12 +62,12 @@ def can_run_cloud() -> bool:
 def stack() -> Iterator[Stack]:
     """The shared stack. Tests leave it as they found it: every tier up, no request open, no simulated sensor."""
     tiers = ["edge", "cloud"] if can_run_cloud() else ["edge"]
-    ports = dict(zip(("router", "edge", "cloud"), _free_ports(3), strict=True))
+    ports = dict(zip(("router", "edge", "cloud"), free_ports(3), strict=True))
     settings: dict[str, Any] = {name: {"port": port} for name, port in ports.items()}
     # A short path: the control socket's name has to fit into 107 bytes.
     with tempfile.TemporaryDirectory(prefix="isthmus-stack-") as folder:
         home = Path(folder)
-        _use_cache(home)
+        use_cache(home)
         with isthmus("up", "--json", "--tiers", ",".join(tiers), home=home, settings=settings, name="up") as program:
             wanted = {"router", *tiers}
             _wait_ready(program, wanted)
@@ -98,7 +98,7 @@ def _events(program: Program) -> Iterator[dict[str, Any]]:
             yield orjson.loads(line)
 
 
-def _use_cache(home: Path) -> None:
+def use_cache(home: Path) -> None:
     """Take models and checkpoints of an earlier run, if the caller keeps them in `$ISTHMUS_TEST_CACHE`."""
     if cache := os.environ.get(CACHE_VARIABLE):
         for name in ("models", "checkpoints"):
@@ -107,7 +107,7 @@ def _use_cache(home: Path) -> None:
             (home / name).symlink_to(kept, target_is_directory=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:

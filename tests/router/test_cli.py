@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from router.cli import app
-from shared.errors import BackendUnreachable, InvalidRequest
+from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
 from shared.testing.upstream import Upstream
 from tests.router.conftest import PERSONAL_TEXT, StartRouter
 
@@ -45,6 +45,18 @@ async def test_fleet_shows_each_backend(start_router: StartRouter, edge: Upstrea
     [backend] = orjson.loads(as_json.output)["backends"]
     assert backend["backend_id"] == "edge-1" and backend["state"] == "ready" and backend["tier"] == "edge"
     assert "edge-1" in (await run("fleet", "--url", router.url)).output
+    await router.report(edge, temperature_c=71.6, seconds_to_throttle=12.2)
+    assert "nominal 72°C, next in 12 s" in (await run("fleet", "--url", router.url)).output
+
+
+async def test_devices_are_invited_listed_and_revoked(start_router: StartRouter) -> None:
+    router = await start_router()
+    at = ("--url", router.url)
+    invited = await run("devices", "invite", *at)
+    assert f"isthmus edge join {router.url} --token ist-" in invited.output
+    assert "No device has joined" in (await run("devices", "list", *at)).output
+    assert isinstance((await run("devices", "revoke", "0" * 32, *at)).exception, IsthmusError)
+    assert (await run("devices", "invite", "--valid-s", "0", *at)).exit_code == 2
 
 
 async def test_audit_shows_and_checks_the_log(start_router: StartRouter, edge: Upstream, tmp_path: Path) -> None:

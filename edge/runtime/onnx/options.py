@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge.runtime.options import check_range
 from shared.errors import SettingsError
@@ -32,6 +32,16 @@ class OnnxOptions:
             check_range(name, getattr(self, name))
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
+
+    @property
+    def thread_counts(self) -> tuple[int, ...]:
+        """Threads of the runtime."""
+        return (self.threads,)
+
+    def with_thread_counts(self, counts: tuple[int, ...]) -> OnnxOptions:
+        """The same with other counts."""
+        (threads,) = counts
+        return replace(self, threads=threads)
 
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the child process."""

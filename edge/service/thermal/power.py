@@ -1,14 +1,17 @@
 """Decides what the battery means: on mains nothing, on battery a floor under the thermal level.
 
 A battery whose plugged state is unknown is taken as discharging: the cautious reading costs speed only when the
-charge is low. A state that is missing for a moment is carried over from the last one known.
+charge is low. A state that is missing for a moment is carried over from the last one known. A floor is raised at once
+and lowered only after a dwell, so that a loose plug or a charge that counts back and forth does not make the level
+flap.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from edge.devices.power import Power, PowerSource
+from edge.service.thermal.ladder import is_severer
 from shared.fleet import ThermalLevel
 
 CARRIED_SAMPLES = 5
@@ -43,15 +46,41 @@ def on_mains(power: Power | None) -> bool | None:
     return None if power is None or power.source is PowerSource.UNKNOWN else power.source is PowerSource.MAINS
 
 
-def floor(power: Power | None, *, low_percent: float, critical_percent: float) -> ThermalLevel | None:
+@dataclass(frozen=True, slots=True)
+class BatteryRules:
+    """Percent of charge below which a device on battery is at least warm, hot and critical."""
+
+    low_percent: float
+    critical_percent: float
+    empty_percent: float
+
+
+def floor(power: Power | None, rules: BatteryRules) -> ThermalLevel | None:
     """The least level that the battery asks for; None for no demand."""
     if power is None or power.source is PowerSource.MAINS:
         return None
     if power.battery_percent is None:
         return ThermalLevel.WARM
-    if power.battery_percent < critical_percent:
+    if power.battery_percent < rules.empty_percent:
+        return ThermalLevel.CRITICAL
+    if power.battery_percent < rules.critical_percent:
         return ThermalLevel.HOT
-    return ThermalLevel.WARM if power.battery_percent < low_percent else None
+    return ThermalLevel.WARM if power.battery_percent < rules.low_percent else None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorState:
+    """The floor in force, and since when a lower one is asked for (monotonic milliseconds)."""
+
+    level: ThermalLevel | None = None
+    lower_since_ms: int | None = None
+
+    def after(self, demanded: ThermalLevel | None, now_ms: int, dwell_ms: int) -> FloorState:
+        """The state after one more demand."""
+        if self.level is None or (demanded is not None and not is_severer(self.level, demanded)):
+            return FloorState(demanded)
+        since_ms = now_ms if self.lower_since_ms is None else self.lower_since_ms
+        return FloorState(demanded) if now_ms - since_ms >= dwell_ms else replace(self, lower_since_ms=since_ms)
 
 
 _MAINS = Power(PowerSource.MAINS)

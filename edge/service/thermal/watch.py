@@ -1,16 +1,19 @@
-"""The loop that reads sensors and keeps the thermal level: sensors → window → ladder → measures."""
+"""The loop that reads sensors and keeps the thermal level: sensors → panel → ladder → measures, forecast beside it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from edge.devices.power import Power
 from edge.service.thermal import ladder, power
-from edge.service.thermal.ladder import LadderState, Measures, Thresholds
-from edge.service.thermal.power import PowerState
-from edge.service.thermal.readings import Window, hottest_c
+from edge.service.thermal.energy import EnergyMeter
+from edge.service.thermal.forecast import Forecast
+from edge.service.thermal.ladder import LadderState, Measures, Table, Thresholds
+from edge.service.thermal.panel import Panel, SensorState, StuckRule
+from edge.service.thermal.power import BatteryRules, FloorState, PowerState
 from edge.service.thermal.sensors import Sample
 from shared import logs
 from shared.clock import Clock
@@ -25,26 +28,41 @@ class Rules:
     """What the loop decides by; see `ThermalSettings` for the meaning of each."""
 
     thresholds: Thresholds
-    hot_output_cap_tokens: int
-    battery_low_percent: float
-    battery_critical_percent: float
+    table: Table
+    battery: BatteryRules
+    stuck: StuckRule
     interval_s: float
+    forecast_period_s: float = 1.0
 
 
 class ThermalWatch:
-    """Keeps the level in force; `on_change` is called in the event loop after every change of level."""
+    """Keeps the level in force; `on_change` is called in the event loop after every change of level.
+
+    `busy_ratio` says which share of the engine's slots works now.
+    """
 
     def __init__(
-        self, read: Callable[[], Sample], rules: Rules, *, clock: Clock, on_change: Callable[[], None] = lambda: None
+        self,
+        read: Callable[[], Sample],
+        rules: Rules,
+        *,
+        clock: Clock,
+        busy_ratio: Callable[[], float] = lambda: 0.0,
+        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._read = read
         self._rules = rules
         self._clock = clock
+        self._busy_ratio = busy_ratio
         self._on_change = on_change
         self._log = logs.get("thermal")
-        self._window = Window()
+        self._panel = Panel()
         self._ladder = LadderState()
         self._power = PowerState()
+        self._floor = FloorState()
+        self._forecast = Forecast()
+        self._energy = EnergyMeter()
+        self._observed_ms = clock.now_ms()
         self._faults: tuple[str, ...] | None = None
         self._reading: asyncio.Future[Sample] | None = None
         self.level = ThermalLevel.UNKNOWN
@@ -52,7 +70,7 @@ class ThermalWatch:
     @property
     def temperature_c(self) -> float | None:
         """The trusted temperature; None when it is not known."""
-        return self._window.temperature_c
+        return self._panel.temperature_c
 
     @property
     def power(self) -> Power | None:
@@ -62,35 +80,74 @@ class ThermalWatch:
     @property
     def measures(self) -> Measures:
         """What the level in force takes away."""
-        return ladder.measures(self.level, hot_output_cap_tokens=self._rules.hot_output_cap_tokens)
+        return ladder.measures(self.level, self._rules.table)
+
+    @property
+    def seconds_to_next_level(self) -> float | None:
+        """When the next level is reached under the present load; None when that is not known or not in sight."""
+        target_c = self._rules.thresholds.next_entry_c(self.level)
+        if target_c is None:
+            return None
+        return self._forecast.seconds_to(target_c, self.temperature_c, self._busy_ratio())
+
+    @property
+    def watts(self) -> float | None:
+        """Power of the processor packages; None when it cannot be read."""
+        return self._energy.watts
+
+    @property
+    def joules_per_token(self) -> float | None:
+        """Energy of one output token; None when it cannot be read."""
+        return self._energy.joules_per_token
+
+    @property
+    def sensors(self) -> dict[str, SensorState]:
+        """The state of each sensor by its name."""
+        return self._panel.states()
+
+    @property
+    def sensor_counts(self) -> Counter[SensorState]:
+        """How many sensors are in each state."""
+        return self._panel.counts()
+
+    def generated(self, tokens: int) -> None:
+        """Count output tokens, for the energy that each takes."""
+        self._energy = self._energy.with_tokens(tokens)
 
     def observe(self, sample: Sample | None) -> None:
         """Take in one sample; None is a reading that did not come back."""
-        sensors = sample.sensors if sample is not None else ()
-        self._window = self._window.after(hottest_c(sensor.celsius for sensor in sensors))
-        self._ladder = ladder.step(
-            self._ladder, self._window.temperature_c, self._clock.now_ms(), self._rules.thresholds
+        now_ms, rules, busy = self._clock.now_ms(), self._rules, self._busy_ratio()
+        passed_ms, self._observed_ms = now_ms - self._observed_ms, now_ms
+        self._panel = self._panel.after(
+            sample.sensors if sample is not None else (),
+            now_ms,
+            busy_ms=passed_ms * busy,
+            stuck=rules.stuck,
+            forget_ms=rules.thresholds.lost_hold_ms,
         )
+        celsius = self._panel.temperature_c
+        self._ladder = ladder.step(self._ladder, celsius, now_ms, rules.thresholds, self._panel.least_c)
+        self._forecast = self._forecast.after(celsius, busy, now_ms, period_ms=round(rules.forecast_period_s * 1000))
+        self._energy = self._energy.after(sample.energy if sample is not None else (), now_ms, busy_ratio=busy)
         self._power = self._power.after(sample.power if sample is not None else None)
+        demanded = power.floor(self._power.power, rules.battery)
+        self._floor = self._floor.after(demanded, now_ms, rules.thresholds.dwell_ms)
         self._report_faults(sample)
-        demanded = power.floor(
-            self._power.power,
-            low_percent=self._rules.battery_low_percent,
-            critical_percent=self._rules.battery_critical_percent,
-        )
-        level = ladder.with_floor(self._ladder.level, demanded)
-        if level is not self.level:
-            self._log.info("thermal_level", before=self.level, after=level, celsius=self.temperature_c)
-            self.level = level
-            self._on_change()
+        self._enter(ladder.with_floor(self._ladder.level, self._floor.level))
 
     async def run(self) -> None:
         """Read and observe until cancelled; a driver that hangs or fails counts as a reading that failed."""
         while True:
             self.observe(await self._sample())
-            # A device without sensors is never settled, and need not be asked more often for it.
-            hurry = self._window.unsettled and self._window.values
-            await self._clock.sleep(min(_FAST_S, self._rules.interval_s) if hurry else self._rules.interval_s)
+            interval_s = self._rules.interval_s
+            await self._clock.sleep(min(_FAST_S, interval_s) if self._panel.unsettled else interval_s)
+
+    def _enter(self, level: ThermalLevel) -> None:
+        if level is self.level:
+            return
+        self._log.info("thermal_level", before=self.level, after=level, celsius=self.temperature_c)
+        self.level = level
+        self._on_change()
 
     async def _sample(self) -> Sample | None:
         # A read that hangs in a driver keeps its thread; the next round waits on the same one, it starts no other.
@@ -107,13 +164,14 @@ class ThermalWatch:
             return None
 
     def _report_faults(self, sample: Sample | None) -> None:
-        """One log line per change of what cannot be read."""
+        """One log line per change of what cannot be trusted."""
         if sample is None:
             faults: tuple[str, ...] = ("no_answer",)
-        elif not sample.sensors:
+        elif not self._panel.tracks:
             faults = ("no_sensors",)
         else:
-            faults = tuple(sorted({f"{s.kind[:32]}:{s.fault}" for s in sample.sensors if s.fault is not None}))
+            untrusted = (SensorState.MISSING, SensorState.ABSURD, SensorState.STUCK)
+            faults = tuple(sorted(f"{name}:{state}" for name, state in self.sensors.items() if state in untrusted))
         if faults != self._faults and (faults or self._faults):
             self._log.info("thermal_sensors", faults=list(faults))
         self._faults = faults

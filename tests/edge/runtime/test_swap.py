@@ -170,3 +170,32 @@ async def test_a_stop_in_the_middle_of_an_ending_leaves_no_process(
     await asyncio.wait_for(engine.stop(), 20)
     assert not psutil.pid_exists(old)
     assert engine.status.state is EngineState.STOPPED
+
+
+async def test_threads_that_are_taken_away_stay_away_in_every_later_step(
+    make_engine: MakeEngine, installed_model: Package, until: Until
+) -> None:
+    request = PlanRequest(slots=2, context_tokens=1024, threads=2, threads_batch=2)
+    engine = make_engine(plan_engine(installed_model, probe(), request))
+    await engine.start()
+    first = engine.status.pid
+    await engine.use_threads(0.9)  # rounds down to one of two
+    assert engine.plan.options.thread_counts == (1, 1)
+    second = engine.status.pid
+    assert second != first
+    assert not engine.would_change_threads(0.5)
+    await engine.use_threads(0.5)  # nothing more to take: no swap
+    assert engine.status.pid == second
+    await engine.take_step(engine.steps()[1], overlap=True)
+    assert engine.plan.options.thread_counts == (1, 1)
+    await engine.use_threads(1.0)
+    assert engine.plan.options.thread_counts == (2, 2)
+    assert engine.status.state is EngineState.READY
+
+
+async def test_threads_of_a_stopped_engine_stay_as_they_are(make_engine: MakeEngine, installed_model: Package) -> None:
+    request = PlanRequest(slots=1, context_tokens=512, threads=2, threads_batch=2)
+    engine = make_engine(plan_engine(installed_model, probe(), request))
+    with pytest.raises(NotReady):
+        await engine.use_threads(0.5)
+    assert not engine.would_change_threads(1.0)

@@ -219,6 +219,8 @@ class FakeEngine:
         self.loads: list[tuple[str, ...]] = []
         self.loading: Callable[[], Awaitable[None]] = _at_once
         self.failures: deque[Exception] = deque()
+        self.threads_ratio = 1.0
+        self.thread_swaps = 0
         self.signs_of_life = 0
         self.doubts = 0
         self.modes: list[SpeculationMode] = []
@@ -269,6 +271,15 @@ class FakeEngine:
             raise self.failures.popleft()
         facts = replace(self._facts, slots=step.slots, context_tokens=step.context_tokens)
         self.set(EngineState.READY, facts=facts)
+
+    def would_change_threads(self, ratio: float) -> bool:
+        return ratio != self.threads_ratio
+
+    async def use_threads(self, ratio: float) -> None:
+        if self.failures:
+            raise self.failures.popleft()
+        self.threads_ratio = ratio
+        self.thread_swaps += 1
 
     def set(self, state: EngineState, **changes: Any) -> None:
         self._status = replace(self._status, state=state, **changes)

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from edge.heat import table_of
 from edge.runtime.port import EngineState, EngineStatus
 from edge.service.heartbeat import Identity, Load, build
 from edge.service.thermal import ladder
+from edge.settings import LevelsSettings
 from shared import logs
 from shared.fleet import BackendState, Heartbeat, ThermalLevel, Zone
 from tests.edge.service import fakes
@@ -21,6 +23,7 @@ from tests.edge.service.fakes import FACTS, EngineServer, FakeEngine, plays
 from tests.edge.service.harness import Running, running_agent, until
 from tests.edge.service.thermal.test_sensors import zone
 
+TABLE = table_of(LevelsSettings())
 IDENTITY = Identity("pi-1", "0123456789abcdef", "http://10.0.0.5:8081", Zone.DEVICE)
 
 
@@ -68,7 +71,7 @@ def _load(state: EngineState = EngineState.READY, **fields: object) -> Load:
         "facts": FACTS,
         "draining": False,
         "level": ThermalLevel.NOMINAL,
-        "measures": ladder.measures(ThermalLevel.NOMINAL, hot_output_cap_tokens=256),
+        "measures": ladder.measures(ThermalLevel.NOMINAL, TABLE),
         "temperature_c": None,
         "power": None,
         "slots_total": 1,
@@ -85,7 +88,8 @@ def _load(state: EngineState = EngineState.READY, **fields: object) -> Load:
 def test_what_is_not_known_is_null_and_not_zero() -> None:
     """TH-01, TH-05"""
     beat = build(IDENTITY, _load(), 1)
-    for name in ("temperature_c", "on_mains", "battery_percent", "prefill_tokens_per_s", "decode_tokens_per_s"):
+    unknown = ("temperature_c", "on_mains", "battery_percent", "prefill_tokens_per_s", "decode_tokens_per_s")
+    for name in (*unknown, "seconds_to_throttle", "watts", "joules_per_token"):
         assert getattr(beat, name) is None
     assert f'"{name}":null' in beat.model_dump_json()
 
@@ -106,7 +110,7 @@ def test_states(engine: EngineState, draining: bool, expected: BackendState) -> 
 
 
 def test_heat_is_reported_with_what_it_takes_away() -> None:
-    hot = ladder.measures(ThermalLevel.HOT, hot_output_cap_tokens=256)
+    hot = ladder.measures(ThermalLevel.HOT, TABLE)
     beat = build(IDENTITY, _load(level=ThermalLevel.HOT, measures=hot, temperature_c=86.0), 1)
     assert (beat.level, beat.output_cap_tokens, beat.temperature_c) == (ThermalLevel.HOT, 256, 86.0)
     assert beat.derate_ratio < 1

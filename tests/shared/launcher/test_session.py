@@ -285,3 +285,42 @@ async def test_a_held_tier_does_not_hold_the_end_back(start: Start) -> None:
     _signal()
     assert await run.task == 0
     assert run.processes() == []
+
+
+async def test_a_simulated_device_is_written_from_the_start_and_its_scenario_begins_when_all_is_ready(
+    start: Start,
+) -> None:
+    run = start(heat={"scenario": "ramp", "compression": 50})
+    await run.until_ready()
+    environment = json.loads((run.home / "edge.env").read_text())
+    tree = Path(json.loads(environment["ISTHMUS__EDGE__THERMAL__ROOTS"])[0])
+    zone = tree / "class/thermal/thermal_zone0/temp"
+    await run.until(lambda: zone.exists() and float(zone.read_text()) > 40_000)
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(run.folder / SOCKET_NAME))) as http:
+        async with http.get("http://up/state") as answer:
+            heat = (await answer.json())["heat"]
+        assert (heat["scenario"], heat["compression"], heat["duration_s"]) == ("ramp", 50, 300)
+        async with http.post("http://up/heat/restart") as answer:
+            assert answer.status == 204
+        async with http.get("http://up/state") as answer:
+            assert (await answer.json())["heat"]["elapsed_s"] < heat["elapsed_s"]
+    _signal()
+    assert await run.task == 0
+
+
+async def test_without_simulated_heat_there_is_nothing_to_begin(start: Start) -> None:
+    run = start()
+    await run.until_ready()
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(run.folder / SOCKET_NAME))) as http:
+        async with http.get("http://up/state") as answer:
+            assert (await answer.json())["heat"] is None
+        async with http.post("http://up/heat/restart") as answer:
+            assert answer.status == 404
+    _signal()
+    assert await run.task == 0
+
+
+async def test_simulated_heat_needs_a_device(start: Start) -> None:
+    with pytest.raises(SettingsError) as refused:
+        start(("cloud",), heat={"scenario": "ramp"})
+    assert refused.value.param == "up.heat.scenario"

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from shared.errors import SettingsError
-from shared.launcher.settings import Address, UpSettings, wiring_of
+from shared.launcher.settings import Address, SimulatedHeat, UpSettings, wiring_of
 from shared.settings import load
+from shared.testing.scenarios import Scenario
 
 
 @pytest.mark.parametrize(
@@ -84,3 +85,20 @@ def test_a_port_that_cannot_be_known_is_refused(tmp_path: Path, text: str) -> No
     path.write_text(text)
     with pytest.raises(SettingsError, match="port"):
         wiring_of(("edge",), path, sensors=Path("/s"))
+
+
+def test_a_simulated_device_has_no_part_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("edge: {thermal: {roots: ['/sys', '/more']}}\n")
+    heat = SimulatedHeat(Scenario.RAMP, Path("/h"), 4.0)
+    variables = wiring_of(("edge",), path, sensors=Path("/s"), simulated=heat).variables["edge"]
+    assert json.loads(variables["ISTHMUS__EDGE__THERMAL__ROOTS"]) == ["/h", "/s"]
+    assert variables["ISTHMUS__EDGE__THERMAL__TIME_SCALE"] == "4.0"
+
+
+@pytest.mark.parametrize("heat", [{"scenario": "volcano"}, {"compression": 0.5}, {"compression": float("inf")}])
+def test_heat_that_cannot_be_is_refused(heat: dict[str, object]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load(UpSettings, "up", heat=heat)
+    assert caught.value.param is not None
+    assert caught.value.param.startswith("up.heat")

@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.heat import table_of
 from edge.service.thermal import ladder
 from edge.service.thermal.ladder import LadderState, Thresholds
 from edge.service.thermal.readings import Window, plausible_c
+from edge.settings import LevelsSettings
 from shared.fleet import ThermalLevel
 
 LIMITS = Thresholds(warm_c=70, hot_c=80, critical_c=90, hysteresis_c=5, dwell_ms=10_000, lost_hold_ms=60_000)
 STEP_MS = 1000
+TABLE = table_of(LevelsSettings())
 
 
 def _levels(readings: list[float | None], *, start: LadderState | None = None) -> list[ThermalLevel]:
@@ -72,8 +75,8 @@ def test_a_silent_sensor_is_unknown_and_never_cool() -> None:
     """TH-01"""
     levels = _levels([50.0, *[None] * 5])
     assert levels[-1] is ThermalLevel.UNKNOWN
-    measures = ladder.measures(ThermalLevel.UNKNOWN, hot_output_cap_tokens=256)
-    assert measures == ladder.measures(ThermalLevel.WARM, hot_output_cap_tokens=256)
+    measures = ladder.measures(ThermalLevel.UNKNOWN, TABLE)
+    assert measures == ladder.measures(ThermalLevel.WARM, TABLE)
 
 
 @pytest.mark.parametrize("celsius", [85.0, 95.0])
@@ -86,8 +89,41 @@ def test_silence_is_no_sign_of_cooling(celsius: float) -> None:
     assert levels[-1] is ThermalLevel.UNKNOWN
 
 
+def test_a_swing_through_levels_changes_at_most_once_a_dwell() -> None:
+    """TH-03: far below and far above the threshold by turns; only a rise through several levels is faster."""
+    swing = [*[95.0] * 2, *[85.0] * 12, *[60.0] * 12] * 12
+    levels = _levels(swing)
+    changed = [n for n in range(1, len(levels)) if levels[n] is not levels[n - 1]]
+    fell = [n for n in changed if ladder.is_severer(levels[n - 1], levels[n])]
+    for before, after in itertools.pairwise(changed):
+        if before in fell and levels[after] is not ThermalLevel.CRITICAL:
+            assert (after - before) * STEP_MS >= LIMITS.dwell_ms
+
+
+def test_a_sensor_that_comes_and_goes_does_not_make_the_level_flap() -> None:
+    """TH-01"""
+    levels = _levels([*[50.0] * 4, *([None] * 4 + [50.0] * 4) * 20])
+    assert _changes(levels) == 1
+    assert levels[-1] is ThermalLevel.UNKNOWN
+
+
+def test_a_blind_device_that_others_show_hot_is_at_least_that_hot() -> None:
+    state = LadderState(ThermalLevel.NOMINAL, last_seen_ms=0)
+    assert ladder.step(state, None, 1000, LIMITS, least_c=85.0).level is ThermalLevel.HOT
+    assert ladder.step(state, None, 1000, LIMITS, least_c=30.0).level is ThermalLevel.UNKNOWN
+    held = LadderState(ThermalLevel.CRITICAL, last_seen_ms=0)
+    assert ladder.step(held, None, 1000, LIMITS, least_c=85.0).level is ThermalLevel.CRITICAL
+
+
+def test_the_next_entry() -> None:
+    assert LIMITS.next_entry_c(ThermalLevel.NOMINAL) == 70
+    assert LIMITS.next_entry_c(ThermalLevel.UNKNOWN) == 80
+    assert LIMITS.next_entry_c(ThermalLevel.HOT) == 90
+    assert LIMITS.next_entry_c(ThermalLevel.CRITICAL) is None
+
+
 def test_what_each_level_takes_away() -> None:
-    at = {level: ladder.measures(level, hot_output_cap_tokens=256) for level in ThermalLevel}
+    at = {level: ladder.measures(level, TABLE) for level in ThermalLevel}
     assert at[ThermalLevel.NOMINAL].speculation
     assert not at[ThermalLevel.WARM].speculation
     assert (at[ThermalLevel.HOT].slot_limit, at[ThermalLevel.HOT].output_cap_tokens) == (1, 256)
@@ -113,5 +149,9 @@ def test_no_series_ever_shows_less_heat_than_was_measured_lately(readings: list[
             assert state.level is not ThermalLevel.NOMINAL
         elif window.temperature_c >= LIMITS.critical_c:
             assert state.level is ThermalLevel.CRITICAL
-        elif window.temperature_c >= LIMITS.hot_c:
+        elif window.temperature_c >= LIMITS.hot_c and not _fell_lately(state, second * STEP_MS):
             assert state.level in (ThermalLevel.HOT, ThermalLevel.CRITICAL)
+
+
+def _fell_lately(state: LadderState, now_ms: int) -> bool:
+    return state.fell_ms is not None and now_ms - state.fell_ms < LIMITS.dwell_ms

@@ -8,7 +8,7 @@ import pytest
 
 from edge.devices.power import Power, PowerSource
 from edge.service.thermal import sensors
-from edge.service.thermal.power import CARRIED_SAMPLES, PowerState, floor, on_mains
+from edge.service.thermal.power import CARRIED_SAMPLES, BatteryRules, FloorState, PowerState, floor, on_mains
 from shared.fleet import ThermalLevel
 
 MAINS = Power(PowerSource.MAINS)
@@ -16,7 +16,7 @@ LOW = Power(PowerSource.BATTERY, 15.0)
 
 
 def _floor(power: Power | None) -> ThermalLevel | None:
-    return floor(power, low_percent=20, critical_percent=5)
+    return floor(power, BatteryRules(low_percent=20, critical_percent=5, empty_percent=2))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,7 @@ def _floor(power: Power | None) -> ThermalLevel | None:
         (Power(PowerSource.BATTERY, 80.0), None),
         (LOW, ThermalLevel.WARM),
         (Power(PowerSource.BATTERY, 2.0), ThermalLevel.HOT),
+        (Power(PowerSource.BATTERY, 1.0), ThermalLevel.CRITICAL),
         (Power(PowerSource.BATTERY), ThermalLevel.WARM),
         (Power(PowerSource.UNKNOWN, 100.0), None),
         (Power(PowerSource.UNKNOWN, 15.0), ThermalLevel.WARM),
@@ -72,3 +73,21 @@ def test_a_charge_that_cannot_be_is_absent(tmp_path: Path, capacity: str) -> Non
     power = sensors.read([tmp_path / "none", tmp_path], ()).power
     assert power.battery_percent is None
     assert power.source is PowerSource.BATTERY
+
+
+def test_a_loose_plug_changes_the_floor_at_most_once_a_dwell() -> None:
+    """TH-05: raised at once, lowered only after a dwell without demand."""
+    state, levels = FloorState(), []
+    for second in range(120):
+        state = state.after(ThermalLevel.WARM if second % 2 else None, second * 1000, 10_000)
+        levels.append(state.level)
+    assert levels[0] is None
+    assert set(levels[1:]) == {ThermalLevel.WARM}
+    for second in range(120, 140):
+        state = state.after(None, second * 1000, 10_000)
+    assert state.level is None
+
+
+def test_a_floor_rises_at_once() -> None:
+    state = FloorState(ThermalLevel.WARM, lower_since_ms=0)
+    assert state.after(ThermalLevel.CRITICAL, 1, 10_000).level is ThermalLevel.CRITICAL

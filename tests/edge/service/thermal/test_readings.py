@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.service.thermal.readings import Window, hottest_c, plausible_c
+from edge.service.thermal.readings import SensorRule, Window, plausible_c
 
 
 @pytest.mark.parametrize("millidegrees", [-273150, 0, 1, 55, 999, -650788984, 2**31, 151_000, -41_000])
@@ -18,10 +18,19 @@ def test_real_readings_are_kept(millidegrees: int, celsius: float) -> None:
     assert plausible_c(millidegrees) == celsius
 
 
-def test_the_hottest_sensor_counts() -> None:
-    assert hottest_c([None, 40.0, 71.5, None]) == 71.5
-    assert hottest_c([None, None]) is None
-    assert hottest_c([]) is None
+@pytest.mark.parametrize(
+    ("raw", "rule", "celsius"),
+    [
+        (55, SensorRule("*", degrees_per_unit=1.0), 55.0),
+        (550, SensorRule("*", degrees_per_unit=0.1), 55.0),
+        (3282, SensorRule("*", degrees_per_unit=0.1, offset_c=-273.2), 55.0),
+        (82_000, SensorRule("*", offset_c=-27.0), 55.0),
+        (0, SensorRule("*", degrees_per_unit=1.0, lowest_c=1.0), None),
+        (55_000, SensorRule("*", highest_c=50.0), None),
+    ],
+)
+def test_a_rule_gives_a_sensor_its_scale_and_bounds(raw: float, rule: SensorRule, celsius: float | None) -> None:
+    assert plausible_c(raw, rule) == celsius
 
 
 def _fed(*readings: float | None) -> Window:
@@ -53,3 +62,4 @@ def test_movement_asks_for_the_next_reading_soon() -> None:
     assert _fed(55.0, 55.0, 60.0).unsettled
     assert _fed(55.0, 55.0, 55.0, None).unsettled
     assert _fed(55.0).unsettled
+    assert not _fed(None, None).unsettled  # nothing to wait for

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from edge.devices.host_sensors import HostSensor
 from edge.devices.power import PowerSource
 from edge.service.thermal import sensors
+from edge.service.thermal.readings import SensorRule
 from edge.service.thermal.sensors import Sensor, SensorFault
 
-IGNORE = ("nvme*", "iwlwifi*")
+IGNORE = (SensorRule("nvme*", use=False), SensorRule("iwlwifi*", use=False))
 
 
 def zone(root: Path, temp: str | None, *, kind: str = "x86_pkg_temp", number: int = 0) -> Path:
@@ -80,24 +82,64 @@ def test_a_file_that_vanishes_is_a_fault_of_that_moment(tmp_path: Path) -> None:
     assert _only(tmp_path).celsius is None
 
 
+def chip(root: Path, kind: str, number: int = 0, **files: str) -> Path:
+    """A hardware monitor with `files`."""
+    folder = root / f"class/hwmon/hwmon{number}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in {"name": kind, **files}.items():
+        (folder / name).write_text(text + "\n")
+    return folder
+
+
 def test_all_trees_and_kinds_are_read_but_the_ignored(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     zone(first, "50000")
     zone(first, "99000", kind="iwlwifi_1", number=1)
     zone(second, "91000", kind="simulated")
-    chip = first / "class/hwmon/hwmon0"
-    chip.mkdir(parents=True)
-    (chip / "name").write_text("coretemp\n")
-    (chip / "temp1_input").write_text("61000\n")
-    (chip / "temp2_input").write_text("62000\n")
-    disk = first / "class/hwmon/hwmon1"
-    disk.mkdir()
-    (disk / "name").write_text("nvme\n")
-    (disk / "temp1_input").write_text("88000\n")
+    chip(first, "coretemp", temp1_input="61000", temp1_label="Package id 0", temp2_input="62000")
+    chip(first, "nvme", 1, temp1_input="88000")
     read = sensors.read([first, second], IGNORE).sensors
-    assert sorted((s.kind, s.celsius) for s in read) == [
-        ("coretemp", 61.0),
-        ("coretemp", 62.0),
+    assert sorted((s.name, s.celsius) for s in read) == [
+        ("coretemp/Package id 0", 61.0),
+        ("coretemp/temp2", 62.0),
         ("simulated", 91.0),
         ("x86_pkg_temp", 50.0),
     ]
+
+
+def test_names_are_unique_and_outlive_the_kernels_numbers(tmp_path: Path) -> None:
+    chip(tmp_path, "coretemp", 3, temp1_input="61000")
+    chip(tmp_path, "coretemp", 7, temp1_input="62000")
+    assert [s.name for s in sensors.read([tmp_path], ()).sensors] == ["coretemp/temp1", "coretemp/temp1#2"]
+
+
+def test_a_sensor_that_its_driver_calls_faulty_has_no_value(tmp_path: Path) -> None:
+    """TH-01"""
+    chip(tmp_path, "nct6775", temp1_input="127500", temp1_fault="1")
+    assert _only(tmp_path) == Sensor("nct6775/temp1", None, SensorFault.DECLARED)
+
+
+def test_the_first_rule_that_fits_decides(tmp_path: Path) -> None:
+    """By full name or by type; a driver that counts in whole degrees is read once somebody says so."""
+    zone(tmp_path, "55", kind="soc")
+    chip(tmp_path, "k10temp", temp1_input="82000", temp1_label="Tctl", temp2_input="50000", temp2_label="Tdie")
+    rules = (
+        SensorRule("soc", degrees_per_unit=1.0),
+        SensorRule("k10temp/Tctl", offset_c=-27.0),
+        SensorRule("k10temp", use=False),
+    )
+    assert {s.name: s.celsius for s in sensors.read([tmp_path], rules).sensors} == {"soc": 55.0, "k10temp/Tctl": 55.0}
+
+
+def test_what_libraries_know_is_judged_like_the_rest(tmp_path: Path) -> None:
+    asked = []
+
+    def host(tree_has_sensors: bool) -> list[HostSensor]:
+        asked.append(tree_has_sensors)
+        return [HostSensor("nvidia", "nvidia/0", 71.0), HostSensor("cpu", "cpu/0", -273.15), HostSensor("x", "x", 1e9)]
+
+    read = sensors.read([tmp_path], (SensorRule("x", use=False),), host).sensors
+    assert read == (Sensor("nvidia/0", 71.0), Sensor("cpu/0", None, SensorFault.IMPLAUSIBLE))
+    zone(tmp_path, "50000")
+    sensors.read([tmp_path], (), host)
+    assert asked == [False, True]

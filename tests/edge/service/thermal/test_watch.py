@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import io
+import math
 import threading
 from pathlib import Path
 
 import pytest
 
+from edge.heat import table_of
 from edge.service.thermal import sensors
 from edge.service.thermal.ladder import Thresholds
+from edge.service.thermal.panel import SensorState, StuckRule
+from edge.service.thermal.power import BatteryRules
 from edge.service.thermal.sensors import Sample
 from edge.service.thermal.watch import Rules, ThermalWatch
+from edge.settings import LevelsSettings
 from shared import logs
 from shared.clock import SystemClock
 from shared.fleet import ThermalLevel
@@ -22,9 +27,9 @@ from tests.edge.service.thermal.test_sensors import zone
 
 RULES = Rules(
     thresholds=Thresholds(70, 80, 90, 5, dwell_ms=1000, lost_hold_ms=5000),
-    hot_output_cap_tokens=64,
-    battery_low_percent=20,
-    battery_critical_percent=5,
+    table=table_of(LevelsSettings()),
+    battery=BatteryRules(low_percent=20, critical_percent=5, empty_percent=2),
+    stuck=StuckRule(busy_ms=30_000, below_c=70),
     interval_s=0.02,
 )
 
@@ -36,10 +41,12 @@ class _Watched:
         self.root = root
         self.clock = ManualClock()
         self.changes: list[ThermalLevel] = []
+        self.busy = 0.0
         self.watch = ThermalWatch(
             lambda: sensors.read([root], ()),
             RULES,
             clock=self.clock,
+            busy_ratio=lambda: self.busy,
             on_change=lambda: self.changes.append(self.watch.level),
         )
 
@@ -99,8 +106,41 @@ async def test_a_low_battery_is_a_floor(watched: _Watched) -> None:
     await watched.observe("50000", 4)
     assert watched.watch.level is ThermalLevel.WARM
     (battery / "status").write_text("Charging")
-    await watched.observe("50000", 1)
+    await watched.observe("50000", 2)
     assert watched.watch.level is ThermalLevel.NOMINAL
+
+
+async def test_a_sensor_that_does_not_move_under_load_is_no_evidence_of_coolness(watched: _Watched) -> None:
+    """Stuck at 27.8 whatever the engine does, as some boards' sensors are: unknown, and known again once it moves."""
+    await watched.observe("27800", 60)
+    assert watched.watch.level is ThermalLevel.NOMINAL  # at rest nothing has to move
+    watched.busy = 1.0
+    await watched.observe("27800", 40)
+    assert watched.watch.level is ThermalLevel.UNKNOWN
+    assert watched.watch.temperature_c is None
+    assert list(watched.watch.sensors.values()) == [SensorState.STUCK]
+    await watched.observe("28000", 4)
+    assert watched.watch.level is ThermalLevel.NOMINAL
+
+
+async def test_a_sensor_stuck_at_a_hot_value_goes_on_counting(watched: _Watched) -> None:
+    watched.busy = 1.0
+    await watched.observe("85000", 90)
+    assert watched.watch.level is ThermalLevel.HOT
+
+
+async def test_the_time_to_the_next_level_is_told_before_it_comes(watched: _Watched) -> None:
+    """A body with 20 s time constant that would end at 90: the prediction is right within a fifth, long before."""
+    watched.busy, told = 1.0, {}
+    for second in range(60):
+        celsius = 90 - 45 * math.exp(-second / 20)
+        await watched.observe(str(round(celsius * 1000)))
+        told[second] = (watched.watch.level, watched.watch.seconds_to_next_level)
+    reached = next(second for second, (level, _) in told.items() if level is ThermalLevel.WARM)
+    for second in range(reached - 6, reached - 2):
+        seconds = told[second][1]
+        assert seconds is not None
+        assert abs(seconds - (reached - second)) < 0.2 * (reached - second) + 2
 
 
 async def test_the_loop_sees_a_change_and_survives_a_reader_that_fails(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Ways for a beat to reach routers: over HTTP to one, or into the state store that several share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Protocol
+
+import aiohttp
+
+from shared.enrolment import SIGNATURE_HEADER
+from shared.errors import StateUnavailable
+from shared.fleet import Heartbeat
+from shared.state.port import StateStore
+
+ROUTE = "/fleet/v1/heartbeats"
+_SEND_LIMIT_S = 1.0
+
+Signer = Callable[[bytes], str]
+"""Gives the signature header for the bytes of a beat."""
+
+
+class Outcome(StrEnum):
+    """How a beat ended."""
+
+    ACCEPTED = "accepted"
+    UNREACHABLE = "unreachable"
+    UNAUTHORISED = "unauthorised"
+    OUT_OF_ORDER = "out_of_order"
+    REFUSED = "refused"
+
+
+_OUTCOMES = {401: Outcome.UNAUTHORISED, 403: Outcome.UNAUTHORISED, 409: Outcome.OUT_OF_ORDER}
+
+
+class Reporter(Protocol):
+    """Takes beats, one at a time."""
+
+    async def report(self, beat: Heartbeat) -> Outcome:
+        """Pass `beat` on; whatever goes wrong is an outcome."""
+
+    async def close(self) -> None:
+        """Release connections."""
+
+
+class HttpReporter:
+    """Posts beats to one router."""
+
+    def __init__(self, router_url: str, *, key: str | None, sign: Signer | None) -> None:
+        self._url = router_url.rstrip("/") + ROUTE
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._sign = sign
+        self._session: aiohttp.ClientSession | None = None
+
+    async def report(self, beat: Heartbeat) -> Outcome:
+        """See the port."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=_SEND_LIMIT_S)
+            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, auto_decompress=False)
+        raw = beat.model_dump_json().encode()
+        headers = self._headers | ({SIGNATURE_HEADER: self._sign(raw)} if self._sign is not None else {})
+        try:
+            async with self._session.post(self._url, data=raw, headers=headers) as response:
+                status = response.status
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return Outcome.UNREACHABLE
+        return Outcome.ACCEPTED if status < 300 else _OUTCOMES.get(status, Outcome.REFUSED)
+
+    async def close(self) -> None:
+        """See the port."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+
+class StoreReporter:
+    """Puts beats where routers read them; who may write there is the store's affair."""
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+
+    async def report(self, beat: Heartbeat) -> Outcome:
+        """See the port."""
+        try:
+            return Outcome.ACCEPTED if await self._store.publish(beat) else Outcome.OUT_OF_ORDER
+        except StateUnavailable:
+            return Outcome.UNREACHABLE
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._store.close()
