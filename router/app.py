@@ -143,9 +143,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         in_flight_limit=settings.limits.in_flight,
         keepalive_s=settings.keepalive_s,
     )
-    inference = Inference(parts)
     handlers = Handlers(
-        inference=inference,
+        inference=(inference := Inference(parts)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
         fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, devices),
         devices=DeviceDesk(doorkeeper, devices, fleet.watch),
@@ -156,8 +155,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     )
     loops = (inference.expire, *_loops(settings, audit, fleet, policies))
     after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
-    application = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
-    return Router(application, lifecycle, fleet.directory, registry, policies)
+    built = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
+    return Router(built, lifecycle, fleet.directory, registry, policies)
 
 
 def _devices(settings: DeviceSettings, clock: Clock) -> Devices:

@@ -49,12 +49,7 @@ class IsthmusError(Exception):
     details: Mapping[str, int] = {}
 
     def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        code: str | None = None,
-        retry_after_s: int | None = None,
+        self, message: str, *, param: str | None = None, code: str | None = None, retry_after_s: int | None = None
     ) -> None:
         super().__init__(message)
         self.message = message

@@ -98,11 +98,7 @@ class SupervisedEngine:
         return self._status
 
     def connection(self) -> EngineConnection:
-        """Where to send requests.
-
-        Raises:
-            NotReady: the engine does not serve now.
-        """
+        """Where to send requests. Raises NotReady while the engine does not serve."""
         return self._serving().connection
 
     @contextlib.contextmanager
