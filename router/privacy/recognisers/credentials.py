@@ -6,6 +6,7 @@ documentation (`sk-xxxxxxxxxxxxxxxxxxxx`, `user:password@`, `<token>`) open noth
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -142,6 +143,8 @@ _BEARER = re.compile(r"(?i)\bbearer[ \t]{1,4}(?P<value>[A-Za-z0-9._~+/\-]{20,409
 _BASIC = re.compile(
     r"(?i)\bauthorization[\"']?[ \t]{0,2}:[ \t]{0,2}[\"']?basic[ \t]{1,4}(?P<value>[A-Za-z0-9+/]{8,512}={0,2})"
 )
+_BASIC_PAIR = re.compile(r"(?i)\bbasic[\"'`+ \t]{1,8}(?P<value>[A-Za-z0-9+/]{8,512}={0,2})")
+"""Without the header's name before it: a finding only where it decodes to a name and a password."""
 _CONNECTION = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]{1,30}://(?P<user>[^\s:/@\"'<>{}$]{0,128}):(?P<password>[^\s@/\"'<>]{1,256})"
     r"@(?=[A-Za-z0-9\[_])"
@@ -217,6 +220,20 @@ def _find_basic(text: str, tick: Tick) -> Iterator[Span]:
         tick()
         if not _is_placeholder(match["value"]):
             yield match.span("value")
+    for match in _BASIC_PAIR.finditer(text):
+        tick()
+        if _is_pair(match["value"]):
+            yield match.span("value")
+
+
+def _is_pair(encoded: str) -> bool:
+    """Whether `encoded` is base64 of printable text with a colon in it."""
+    plain = encoded.rstrip("=")
+    try:
+        pair = base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()
+    except ValueError:
+        return False
+    return pair.isprintable() and 0 < pair.find(":") < len(pair) - 1
 
 
 def _find_aws_secrets(text: str, tick: Tick) -> Iterator[Span]:
@@ -243,7 +260,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         _find_private_keys,
     ),
     Recogniser("bearer_token", PrivacyClass.SECRET, (rb"(?i)bearer[ \t]{1,4}[A-Za-z0-9._~+/\-]{20}",), _find_bearers),
-    Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[ \t]{1,4}[A-Za-z0-9+/]{8}",), _find_basic),
+    Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[\"'`+ \t]{1,8}[A-Za-z0-9+/]{8}",), _find_basic),
     Recogniser(
         "aws_secret_key", PrivacyClass.SECRET, (rb"(?i)aws.{0,40}[=:\"' ][A-Za-z0-9/+]{40}",), _find_aws_secrets
     ),

@@ -11,8 +11,9 @@ from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick
 from shared.privacy import PrivacyClass
 
-_HEAD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[ -]?[0-9]{2}(?=[ -]?[A-Za-z0-9])")
-_CHAR = re.compile(r"[ -]{0,2}([A-Za-z0-9])")
+_GAP = r"[ \t\r\n.\-_/]"
+_HEAD = re.compile(rf"(?:(?<![A-Za-z0-9])|(?<=IBAN)|(?<=iban))[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?={_GAP}{{0,8}}[A-Za-z0-9])")
+_CHAR = re.compile(rf"{_GAP}{{0,8}}([A-Za-z0-9])")
 _COUNTRIES_OF_LENGTH = {
     15: "NO",
     16: "BE",
@@ -70,6 +71,6 @@ def _end_of_number(text: str, head: re.Match[str]) -> int | None:
 
 RECOGNISERS = (
     Recogniser(
-        "iban", PrivacyClass.PERSONAL, (rb"[A-Za-z]{2}[ -]?[0-9]{2}(?:[ -]{0,2}[A-Za-z0-9]){11}",), find
+        "iban", PrivacyClass.PERSONAL, (rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?:{_GAP}{{0,8}}[A-Za-z0-9]){{11}}".encode(),), find
     ),
 )  # fmt: skip
