@@ -88,15 +88,16 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
     """Cards in `text`."""
     for widest in _RUN.finditer(text):
         tick()
-        found: list[Span] = []
+        origin = widest.start()
+        taken = bytearray(widest.end() - origin)
         is_plain = not any(char in widest.group() for char in "OoIl|")
         for run_pattern, group_pattern in _READINGS[:1] if is_plain else _READINGS:
             for run in run_pattern.finditer(text, *widest.span()):
                 groups = [match.span() for match in group_pattern.finditer(text, *run.span())]
                 for start, end in _cards_among(text, groups, tick):
-                    if all(end <= other[0] or start >= other[1] for other in found):
-                        found.append((start, end))
-        yield from found
+                    if not any(taken[start - origin : end - origin]):
+                        taken[start - origin : end - origin] = b"\1" * (end - start)
+                        yield start, end
 
 
 def _find_spread(text: str, tick: Tick) -> Iterator[Span]:

@@ -69,8 +69,5 @@ def _end_of_number(text: str, head: re.Match[str]) -> int | None:
     return at if not goes_on and iban.is_valid(number, check_country=False) else None
 
 
-RECOGNISERS = (
-    Recogniser(
-        "iban", PrivacyClass.PERSONAL, (rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?:{_GAP}{{0,8}}[A-Za-z0-9]){{11}}".encode(),), find
-    ),
-)  # fmt: skip
+_TRIGGER = rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?:{_GAP}{{0,8}}[A-Za-z0-9]){{11}}".encode()
+RECOGNISERS = (Recogniser("iban", PrivacyClass.PERSONAL, (_TRIGGER,), find),)
