@@ -167,6 +167,10 @@ _ASSIGNED = re.compile(
     r"[\"'`]?(?P<value>[^\s\"'`,;<>(){}\[\]，。；、]{6,256})"
 )
 _CURL_USER = re.compile(r"(?:\s-u|--user)[ =][\"']?[^\s:\"']{1,64}:(?P<value>[^\s\"'@]{3,128})")
+_BESIDE_ADDRESS = re.compile(
+    r"@[A-Za-z0-9.-]{1,253}\.[A-Za-z]{2,63}:(?P<value>(?![/~.]|\$\{)[^\s\"'`,;:<>(){}\[\]/]{6,256})(?![^\s\"'`,;:<>(){}\[\]])"
+)
+"""The lines of a list of logins: an address, and a password that is no path of a remote copy."""
 _NOT_A_VALUE = re.compile(
     r"(?i)(?:\$|%\w+%|\{|<|os\.|env|process\.|config|settings|self\.|request|args|getenv|none\b|null\b|true\b|false\b|undefined"
     r"|string\b|optional|required|https?:|\*{3}|\.{3}|example|dummy|changeme|redacted|placeholder|your)"
@@ -185,7 +189,7 @@ _PLAIN_NUMBER = re.compile(r"[0-9.,:%/\-]+(?:ms|s|kb|mb|gb|px|k|m)?", re.IGNOREC
 
 
 def _find_assigned(text: str, tick: Tick) -> Iterator[Span]:
-    for pattern in (_ASSIGNED, _CURL_USER):
+    for pattern in (_ASSIGNED, _CURL_USER, _BESIDE_ADDRESS):
         for match in pattern.finditer(text):
             tick()
             value = match["value"]
@@ -271,6 +275,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
             rb"(?i)(?:pass|pwd|secret|key|token|credential|kennwort|mot de passe|contrase|senha)"
             rb"[A-Za-z0-9_?]{0,32}[\"'`]?\s{0,2}(?:=|:|is|ist|est|es|\?)\s{0,3}[\"'`]?[^\s\"'`]{5}",
             rb"\?[ :=?]{0,3}[\"'`]?[!->@-~]{6}",
+            rb"@[A-Za-z0-9.\-]{1,253}\.[A-Za-z]{2,63}:[^\s/~]{6}",
             rb"(?:\s-u|--user)[ =][\"']?[^\s:]{1,64}:",
         ),
         _find_assigned,
