@@ -100,8 +100,8 @@ _SHAPES = (
 
 
 def _finder_of(shape: _Shape) -> re.Pattern[str]:
-    # A dash may precede a key, but not a JWT: its parts hold dashes, and each would start a search of its own.
-    before = r"A-Za-z0-9_\-" if shape.kind == "jwt" else "A-Za-z0-9_"
+    # A sign may precede a key, but not a JWT: its parts hold such signs, and each would start a search of its own.
+    before = r"A-Za-z0-9_\-" if shape.kind == "jwt" else "A-Za-z0-9"
     return re.compile(
         rf"(?<![{before}]){shape.head}(?P<rest>[{shape.alphabet}]{{{shape.least},{_MAX_CHARS}}})"
     )  # fmt: skip

@@ -14,6 +14,8 @@ from shared.privacy import PrivacyClass
 _GAP = r"[ \t\r\n.\-_/]"
 _HEAD = re.compile(rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?={_GAP}{{0,8}}[A-Za-z0-9])")
 _CHAR = re.compile(rf"{_GAP}{{0,8}}([A-Za-z0-9])")
+_GOES_ON = re.compile(r"(?![A-Za-z]{1,4}(?![A-Za-z0-9]))[A-Za-z0-9]")
+"""A longer code. A few letters, such as a currency's, may touch the end of a number."""
 _COUNTRIES_OF_LENGTH = {
     15: "NO",
     16: "BE",
@@ -71,8 +73,7 @@ def _end_of_number(text: str, head: re.Match[str]) -> int | None:
             return None
         number += char.group(1).upper()
         at = char.end()
-    goes_on = at < len(text) and text[at].isascii() and text[at].isalnum()
-    return at if not goes_on and iban.is_valid(number, check_country=False) else None
+    return at if not _GOES_ON.match(text, at) and iban.is_valid(number, check_country=False) else None
 
 
 _TRIGGERS = tuple(

@@ -116,6 +116,7 @@ _HOSTILE = {
     "percents": "%34",
     "table rows": "|4111111111111111",
     "wide columns": "4111      ",
+    "glued keys": "_sk-ab_AKIA_hf_",
     "glued words": "abcdefghijklmnop-abcdefghijklmnop/",
     "glued addresses": "//a@b.com:x/",
     "words": "YWJjZGVmZ2hpamts ",
