@@ -67,7 +67,7 @@ class Judge:
 
     async def classify(self, body: dict[str, Any], raw: bytes) -> Classification:
         """The scanner's conclusion over the whole body; never raises for a scanner's fault."""
-        return await self._classifier.classify(body, size_bytes=len(raw))
+        return await self._classifier.classify(body, size_bytes=len(raw), raw=raw)
 
     def effective(self, found: Classification, asked: Asked, key: ApiKey | None, *, pin: PrivacyClass) -> PrivacyClass:
         """The class that counts; `pin` is the strictest that its session had before.

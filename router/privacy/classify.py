@@ -15,7 +15,8 @@ from typing import Any, Protocol
 from router.privacy.model import Classification
 from shared import logs
 from shared.clock import Clock
-from shared.openai.text import TextPosition, has_undecodable, texts_of
+from shared.openai.text import TextPosition, texts_of
+from shared.openai.unreadable import has_undecodable
 from shared.privacy import PrivacyClass
 
 _log = logs.get("router.privacy")
@@ -57,9 +58,10 @@ class Classifier:
         self._open = 0
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="isthmus-scan")
 
-    async def classify(self, body: dict[str, Any], *, size_bytes: int) -> Classification:
-        """The class of `body`, whose JSON has `size_bytes` bytes. Raises nothing but cancellation."""
-        found = await self._scan(lambda: texts_of(body), size_bytes)
+    async def classify(self, body: dict[str, Any], *, size_bytes: int, raw: bytes = b"") -> Classification:
+        """The class of `body`, whose JSON has `size_bytes` bytes and is `raw` where that travels. Raises nothing but
+        cancellation."""
+        found = await self._scan(lambda: texts_of(body, raw), size_bytes)
         if found.complete and has_undecodable(body):
             found = replace(found, privacy_class=PrivacyClass.UNKNOWN, complete=False, cause="undecodable")
         return self._counted(found)

@@ -24,8 +24,10 @@ _ESCAPED = re.compile(
     r"|\\{1,8}(?P<escape>u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U000[0-9A-Fa-f]{5}|x[0-9A-Fa-f]{2})"
     r"|(?P<quoted>(?:=[0-9A-F]{2}){2,})"
 )
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-=])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,2}")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,2}")
 """One word, or the lines of a block."""
+_GLUE = tuple(re.compile(rf"[^{signs}\s=]{{16,}}={{0,2}}") for signs in ("/", r"\-_", r"+/\-_"))
+"""Signs of the alphabet that may also part a word from what stands before or behind it, as in a path or an id."""
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[2-7][0-9A-Fa-f][ :,]?){8,}(?![0-9A-Za-z])")
 _HEX_JOINTS = re.compile(r"0x|[ :,]")
 _LINE_ENDS = re.compile(r"\r?\n")
@@ -69,6 +71,20 @@ def _base64(view: View) -> Iterator[View]:
         text = _text_in(_LINE_ENDS.sub("", match.group()))
         if text:
             yield View(text, _whole(view, match.span()))
+        else:
+            yield from _base64_pieces(view, match.span())
+
+
+def _base64_pieces(view: View, word: Span) -> Iterator[View]:
+    """What pieces of a word hold that is no base64 as a whole, because something is glued to it."""
+    seen: set[Span] = {word}
+    for piece in _GLUE:
+        for match in piece.finditer(view.text, *word):
+            if match.span() not in seen:
+                seen.add(match.span())
+                text = _text_in(match.group())
+                if text:
+                    yield View(text, _whole(view, match.span()))
 
 
 def _text_in(encoded: str) -> str | None:

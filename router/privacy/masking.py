@@ -78,7 +78,7 @@ class Masker:
         except (TooManyValues, InvalidRequest):
             return None
         raw = orjson.dumps(masked)
-        again = await self._classifier.classify(masked, size_bytes=len(raw))
+        again = await self._classifier.classify(masked, size_bytes=len(raw), raw=raw)
         if not again.complete or again.privacy_class is not PrivacyClass.PUBLIC:
             return None
         return MaskedBody(raw, again, placeholders)

@@ -6,8 +6,9 @@ from shared.privacy import PrivacyClass, is_stricter
 
 
 def is_loosening(scanned: PrivacyClass, requested: PrivacyClass | None) -> bool:
-    """Whether `requested` asks for less protection than the scan found."""
-    return requested is not None and is_stricter(scanned, requested)
+    """Whether `requested` asks for less protection than the scan found. `secret` never does: it is the strictest class
+    that a finding has, and `unknown`, which is stricter still, only says that nobody looked."""
+    return requested not in (None, PrivacyClass.SECRET) and is_stricter(scanned, requested)
 
 
 def effective_class(scanned: PrivacyClass, requested: PrivacyClass | None, *, may_loosen: bool) -> PrivacyClass:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -19,7 +19,19 @@ SEAM_CHARS = 256
 """Characters kept on each side where texts are joined: more than anything that could be cut over a seam."""
 _GAP = "\x1e\x1e\x1e\x1e"
 """Stands for the middle of a long text inside a joined one; no finding reaches across it."""
-_FIELD_NAME = re.compile(r"[A-Za-z_]{1,40}\Z")
+MAX_WORD_CHARS = 16 * 1024
+"""Characters of one word that are kept at a seam without a blank: a signed token has no other bound."""
+_WORD_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-."
+_GLUED_CHARS = 64
+"""Characters kept on each side of a seam between messages without a blank, beside whole words."""
+_FIELD_NAME = re.compile(r"(?:[A-Za-z_]{1,19}|[a-z]{1,12}(?:_[a-z]{1,12}){1,6})\Z")
+"""Keys that a position shows. A longer one without words of usual length could be a token."""
+_FRACTION = re.compile(rb"(?<![0-9.])([0-9]{1,400}(?:\.[0-9]{1,400})?)(?:[eE][+-]?[0-9]{1,4})?(?![0-9.])")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_MIN_FRACTION_DIGITS = 12
+_MIN_FRACTION_CHARS = 10
+"""A number with so many digits is no shorter once it is parsed."""
+_MIN_SIBLING_CHARS = 12
 _DIGIT = re.compile(r"[0-9]")
 _STRUCTURE = frozenset(
     {
@@ -38,7 +50,13 @@ _STRUCTURE = frozenset(
     }
 )
 """Keys of the API itself, which say nothing of the value behind them; any other may, as in `{"ssn": "…"}`."""
-_MEDIA_TYPES = frozenset({"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url"})
+_USUAL = _STRUCTURE | {
+    "messages", "prompt", "suffix", "input", "stream", "stream_options", "include_usage", "temperature", "top_p", "n",
+    "seed", "stop", "user", "metadata", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "tool_calls",
+    "function", "parameters", "properties", "required", "items", "enum", "strict", "additionalProperties",
+    "response_format", "json_schema", "schema", "image_url", "input_audio", "file",
+}  # fmt: skip
+"""Keys that nobody has to read again. Any other is a text too: it may be a token, or a word of the operator's list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,76 +76,102 @@ class TextPosition:
         return bool(self.seams) and not any(start < seam < end for seam in self.seams)
 
 
-def texts_of(body: dict[str, Any]) -> Iterator[TextPosition]:
-    """Yield each text of `body` in document order, then what texts say together that none says alone."""
-    yield from _walk(body, "", MAX_NESTED_JSON)
+def texts_of(body: dict[str, Any], raw: bytes = b"") -> Iterator[TextPosition]:
+    """Yield each text of `body` in document order, then what texts say together that none says alone. `raw` is the
+    JSON that travels: what its numbers look like there, parsing may have rounded away."""
+    seen = _Seen()
+    yield from _walk(body, "", MAX_NESTED_JSON, seen)
+    if seen.names:
+        yield TextPosition("*", "\n".join(seen.names))
     yield from _joined(body)
+    if seen.has_fraction:
+        yield from _fractions(raw)
 
 
-def has_undecodable(body: dict[str, Any]) -> bool:
-    """Whether some part of `body` is media or token ids, which no text scanner can read."""
-    if _holds_token_ids(body.get("prompt")) or _holds_token_ids(body.get("input")):
-        return True
-    pending: list[Any] = [body]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, dict):
-            # A schema may have a property named `type` or `file`; only a part's own tag counts.
-            if isinstance(tag := node.get("type"), str) and tag in _MEDIA_TYPES:
-                return True
-            pending.extend(node.values())
-        elif isinstance(node, list):
-            pending.extend(node)
-    return False
+@dataclass(slots=True)
+class _Seen:
+    """What the walk over a body meets on its way."""
+
+    names: dict[str, None] = field(default_factory=dict)
+    has_fraction: bool = False
 
 
-def _holds_token_ids(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    return any((isinstance(v, int) and not isinstance(v, bool)) or _holds_token_ids(v) for v in value)
+def _fractions(raw: bytes) -> Iterator[TextPosition]:
+    """The digits of numbers that are written with a point or an exponent, and are long enough to hold another."""
+    for match in _FRACTION.finditer(_STRING.sub(b'""', raw)):
+        digits = match[1].replace(b".", b"").lstrip(b"0").decode()
+        if not match[0].isdigit() and len(digits) >= _MIN_FRACTION_DIGITS:
+            yield from (TextPosition("*", text) for text in dict.fromkeys((digits, digits.rstrip("0"))))
 
 
-def _walk(node: Any, position: str, nested: int) -> Iterator[TextPosition]:
+def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPosition]:
     if isinstance(node, str):
         if node:
             yield TextPosition(position, node)
-        yield from _nested(node, position, nested)
+        yield from _nested(node, position, nested, seen)
     elif isinstance(node, dict):
+        seen.names.update((key, None) for key in node if key not in _USUAL and _FIELD_NAME.match(key))
         for key, value in node.items():
             # A key can itself be text that someone typed: only plain field names appear in a position.
-            name = key if _FIELD_NAME.match(key) else "*"
+            name = key if key in _USUAL or _FIELD_NAME.match(key) else "*"
             if name == "*":
                 yield TextPosition(f"{position}.*" if position else "*", key)
             inner = f"{position}.{name}" if position else name
-            yield from _walk(value, inner, nested)
+            yield from _walk(value, inner, nested, seen)
             if isinstance(value, str) and key not in _STRUCTURE and len(value) <= SEAM_CHARS and _DIGIT.search(value):
                 yield _join(inner, [key, value], " ")
+        if position:  # fields of the request itself are its settings, and say nothing together
+            yield from _beside(node, position)
     elif isinstance(node, list):
         for index, value in enumerate(node):
-            yield from _walk(value, f"{position}[{index}]", nested)
+            yield from _walk(value, f"{position}[{index}]", nested, seen)
         scalars = [str(v) for v in node if isinstance(v, (str, int, float)) and not isinstance(v, bool)]
         if len(scalars) > 1:
             yield _join(position, scalars, " ")
-    elif isinstance(node, (int, float)) and not isinstance(node, bool) and abs(node) >= 100_000:
-        yield TextPosition(position, _plain(node))
+            if sum(map(len, scalars)) >= _MIN_SIBLING_CHARS and all(isinstance(value, str) for value in node):
+                yield _join(position, scalars, "")
+    elif isinstance(node, (int, float)) and not isinstance(node, bool):
+        seen.has_fraction = seen.has_fraction or (isinstance(node, float) and len(repr(node)) >= _MIN_FRACTION_CHARS)
+        if abs(node) >= 100_000:
+            yield TextPosition(position, _plain(node))
+
+
+def _beside(node: dict[str, Any], position: str) -> Iterator[TextPosition]:
+    """What the short values of one object say one after another."""
+    values = [value for key, value in node.items() if key not in _STRUCTURE and not isinstance(value, bool)]
+    texts = [str(value) for value in values if isinstance(value, (str, int, float))]
+    short = [text for text in texts if len(text) <= SEAM_CHARS and _DIGIT.search(text)]
+    if len(short) > 1 and sum(map(len, short)) >= _MIN_SIBLING_CHARS:
+        yield _join(position, short, " ")
+        if all(isinstance(value, str) for value in values):
+            yield _join(position, short, "")
 
 
 def _plain(number: float) -> str:
     return str(int(number)) if float(number).is_integer() and abs(number) < 1e21 else repr(number)
 
 
-def _nested(text: str, position: str, nested: int) -> Iterator[TextPosition]:
-    """JSON inside a string, as in tool arguments: escapes there could hide what is written."""
-    if nested == 0 or "\\" not in text or text.lstrip()[:1] not in ("{", "[", '"'):
+def _nested(text: str, position: str, nested: int, seen: _Seen) -> Iterator[TextPosition]:
+    """JSON inside a string, as in tool arguments: escapes there could hide what is written, and so could the signs
+    between two values."""
+    is_escaped = "\\" in text
+    if nested == 0 or not (is_escaped or position.endswith(".arguments")):
+        return
+    if text.lstrip()[:1] not in ("{", "[", '"'):
         return
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return
-    yield from _walk(value, position, nested - 1)
+    for inner in _walk(value, position, nested - 1, seen):
+        if is_escaped or inner.seams:
+            yield inner
 
 
 def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
+    prompt, suffix = body.get("prompt"), body.get("suffix")
+    if isinstance(prompt, str) and isinstance(suffix, str):
+        yield from (_join("prompt", [prompt, suffix], separator) for separator in ("", " "))
     messages = body.get("messages")
     if not isinstance(messages, list):
         return
@@ -138,16 +182,21 @@ def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
             yield _join(f"messages[{index}].content", parts, " ")
     flat = ["".join(parts) for parts in contents]
     if len(flat) > 1:
-        yield _join("messages", flat, " ")
+        yield from _told(flat)
     # A caller goes on in the next turn where an answer interrupted.
     own = [text for text, message in zip(flat, messages, strict=True) if _is_user(message)]
     if 1 < len(own) < len(flat):
-        yield _join("messages", own, " ")
+        yield from _told(own)
 
 
-def _join(position: str, texts: Sequence[str], separator: str) -> TextPosition:
+def _told(turns: Sequence[str]) -> Iterator[TextPosition]:
+    yield _join("messages", turns, " ")
+    yield _join("messages", turns, "", _GLUED_CHARS)
+
+
+def _join(position: str, texts: Sequence[str], separator: str, side_chars: int = SEAM_CHARS) -> TextPosition:
     """The texts as one. The middle of a long one is left out: it was yielded by itself."""
-    ends = [t if len(t) <= 2 * SEAM_CHARS else t[:SEAM_CHARS] + _GAP + t[-SEAM_CHARS:] for t in texts]
+    ends = [_ends(text, side_chars, whole_words=not separator) for text in texts]
     seams, at = [], 0
     for text in ends[:-1]:
         at += len(text) + len(separator)
@@ -155,14 +204,25 @@ def _join(position: str, texts: Sequence[str], separator: str) -> TextPosition:
     return TextPosition(position, separator.join(ends), tuple(seams))
 
 
+def _ends(text: str, side_chars: int, *, whole_words: bool) -> str:
+    """`text` without its middle. Where a word may go on over the seam, it is kept whole."""
+    head = tail = side_chars
+    if whole_words and len(text) > 2 * side_chars:
+        first, last = text[:MAX_WORD_CHARS], text[-MAX_WORD_CHARS:]
+        head = max(head, len(first) - len(first.lstrip(_WORD_CHARS)))
+        tail = max(tail, len(last) - len(last.rstrip(_WORD_CHARS)))
+    return text if len(text) <= head + tail else text[:head] + _GAP + text[-tail:]
+
+
 def _is_user(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "user"
 
 
 def _content_text(message: Any) -> list[str]:
-    content = message.get("content") if isinstance(message, dict) else None
-    if isinstance(content, str):
-        return [content]
-    if isinstance(content, list):
-        return [p["text"] for p in content if isinstance(p, dict) and isinstance(p.get("text"), str)]
-    return []
+    """What a message says, piece by piece, a refusal included."""
+    if not isinstance(message, dict):
+        return []
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [{"text": content}]
+    pieces = [part.get(key) for part in [*parts, message] if isinstance(part, dict) for key in ("text", "refusal")]
+    return [piece for piece in pieces if isinstance(piece, str)]

@@ -19,7 +19,14 @@ _DIGIT = "0-9OoIl|"
 _SEPARATOR = r"[ \t\r\n.\-_/]"
 _RUN = re.compile(rf"[0-9](?:{_SEPARATOR}{{0,3}}[{_DIGIT}]){{{_MIN_DIGITS - 1},}}")
 _TRIGGER = rf"[0-9](?:{_SEPARATOR}{{0,3}}[{_DIGIT}]){{{_MIN_DIGITS - 1}}}".encode()
-_GROUP = re.compile(rf"[{_DIGIT}]+")
+_READINGS = tuple(
+    (re.compile(rf"[0-9](?:{_SEPARATOR}{{0,3}}[{digit}]){{{_MIN_DIGITS - 1},}}"), re.compile(rf"[{digit}]+"))
+    for digit in ("0-9", "0-9OoIl", _DIGIT)
+)
+"""Runs and groups, read plainly first: what passes for a digit may also be a word or the bar of a table beside it."""
+_SPREAD = re.compile(r"(?<![0-9A-Za-z.])[0-9]{4}(?:[ \t\r\n]{1,16}[0-9]{2,6}){2,4}(?![0-9A-Za-z])")
+_SPREAD_TRIGGER = rb"[0-9]{4}[ \t\r\n]{1,16}[0-9]{4,6}[ \t\r\n]{1,16}[0-9]{4}"
+_DIGITS = re.compile(r"[0-9]+")
 _PLAIN = str.maketrans("OoIl|", "00111")
 
 _USUAL_SHAPES = frozenset(
@@ -79,10 +86,36 @@ def lengths_of(prefix: str) -> tuple[int, ...]:
 
 def find(text: str, tick: Tick) -> Iterator[Span]:
     """Cards in `text`."""
-    for run in _RUN.finditer(text):
+    for widest in _RUN.finditer(text):
         tick()
-        groups = [match.span() for match in _GROUP.finditer(text, *run.span())]
-        yield from _cards_among(text, groups, tick)
+        origin = widest.start()
+        taken = bytearray(widest.end() - origin)
+        is_plain = not any(char in widest.group() for char in "OoIl|")
+        for run_pattern, group_pattern in _READINGS[:1] if is_plain else _READINGS:
+            for run in run_pattern.finditer(text, *widest.span()):
+                groups = [match.span() for match in group_pattern.finditer(text, *run.span())]
+                for start, end in _cards_among(text, groups, tick):
+                    if not any(taken[start - origin : end - origin]):
+                        taken[start - origin : end - origin] = b"\1" * (end - start)
+                        yield start, end
+
+
+def _find_spread(text: str, tick: Tick) -> Iterator[Span]:
+    """Cards with wide blanks between the groups, where no other number stands beside them as in a table."""
+    for match in _SPREAD.finditer(text):
+        tick()
+        groups = [group.span() for group in _DIGITS.finditer(text, *match.span())]
+        shape = tuple(end - start for start, end in groups)
+        digits = "".join(text[start:end] for start, end in groups)
+        is_column = all("\n" in text[groups[i][1] : groups[i + 1][0]] for i in range(len(groups) - 1))
+        if shape not in _USUAL_SHAPES or is_column or len(digits) not in lengths_of(digits[:4]):
+            continue
+        around = (
+            text[max(0, match.start() - 16) : match.start()].rstrip()[-1:],
+            text[match.end() : match.end() + 16].lstrip()[:1],
+        )
+        if _is_number(digits) and not any(char.isdigit() for char in around):
+            yield match.span()
 
 
 def _cards_among(text: str, groups: list[Span], tick: Tick) -> Iterator[Span]:
@@ -137,4 +170,7 @@ def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) ->
     return len(gaps) == 1 or not any(sign in gap for gap in gaps for sign in "./")
 
 
-RECOGNISERS = (Recogniser("card", PrivacyClass.PERSONAL, (_TRIGGER,), find),)
+RECOGNISERS = (
+    Recogniser("card", PrivacyClass.PERSONAL, (_TRIGGER,), find),
+    Recogniser("card", PrivacyClass.PERSONAL, (_SPREAD_TRIGGER,), _find_spread),
+)

@@ -6,6 +6,7 @@ documentation (`sk-xxxxxxxxxxxxxxxxxxxx`, `user:password@`, `<token>`) open noth
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -99,8 +100,8 @@ _SHAPES = (
 
 
 def _finder_of(shape: _Shape) -> re.Pattern[str]:
-    # A dash may precede a key, but not a JWT: its parts hold dashes, and each would start a search of its own.
-    before = r"A-Za-z0-9_\-" if shape.kind == "jwt" else "A-Za-z0-9_"
+    # A sign may precede a key, but not a JWT: its parts hold such signs, and each would start a search of its own.
+    before = r"A-Za-z0-9_\-" if shape.kind == "jwt" else "A-Za-z0-9"
     return re.compile(
         rf"(?<![{before}]){shape.head}(?P<rest>[{shape.alphabet}]{{{shape.least},{_MAX_CHARS}}})"
     )  # fmt: skip
@@ -142,6 +143,8 @@ _BEARER = re.compile(r"(?i)\bbearer[ \t]{1,4}(?P<value>[A-Za-z0-9._~+/\-]{20,409
 _BASIC = re.compile(
     r"(?i)\bauthorization[\"']?[ \t]{0,2}:[ \t]{0,2}[\"']?basic[ \t]{1,4}(?P<value>[A-Za-z0-9+/]{8,512}={0,2})"
 )
+_BASIC_PAIR = re.compile(r"(?i)\bbasic[\"'`+ \t]{1,8}(?P<value>[A-Za-z0-9+/]{8,512}={0,2})")
+"""Without the header's name before it: a finding only where it decodes to a name and a password."""
 _CONNECTION = re.compile(
     r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]{1,30}://(?P<user>[^\s:/@\"'<>{}$]{0,128}):(?P<password>[^\s@/\"'<>]{1,256})"
     r"@(?=[A-Za-z0-9\[_])"
@@ -164,6 +167,10 @@ _ASSIGNED = re.compile(
     r"[\"'`]?(?P<value>[^\s\"'`,;<>(){}\[\]，。；、]{6,256})"
 )
 _CURL_USER = re.compile(r"(?:\s-u|--user)[ =][\"']?[^\s:\"']{1,64}:(?P<value>[^\s\"'@]{3,128})")
+_BESIDE_ADDRESS = re.compile(
+    r"@[A-Za-z0-9.-]{1,253}\.[A-Za-z]{2,63}:(?P<value>(?![/~.]|\$\{)[^\s\"'`,;:<>(){}\[\]/]{6,256})(?![^\s\"'`,;:<>(){}\[\]])"
+)
+"""The lines of a list of logins: an address, and a password that is no path of a remote copy."""
 _NOT_A_VALUE = re.compile(
     r"(?i)(?:\$|%\w+%|\{|<|os\.|env|process\.|config|settings|self\.|request|args|getenv|none\b|null\b|true\b|false\b|undefined"
     r"|string\b|optional|required|https?:|\*{3}|\.{3}|example|dummy|changeme|redacted|placeholder|your)"
@@ -182,7 +189,7 @@ _PLAIN_NUMBER = re.compile(r"[0-9.,:%/\-]+(?:ms|s|kb|mb|gb|px|k|m)?", re.IGNOREC
 
 
 def _find_assigned(text: str, tick: Tick) -> Iterator[Span]:
-    for pattern in (_ASSIGNED, _CURL_USER):
+    for pattern in (_ASSIGNED, _CURL_USER, _BESIDE_ADDRESS):
         for match in pattern.finditer(text):
             tick()
             value = match["value"]
@@ -217,6 +224,20 @@ def _find_basic(text: str, tick: Tick) -> Iterator[Span]:
         tick()
         if not _is_placeholder(match["value"]):
             yield match.span("value")
+    for match in _BASIC_PAIR.finditer(text):
+        tick()
+        if _is_pair(match["value"]):
+            yield match.span("value")
+
+
+def _is_pair(encoded: str) -> bool:
+    """Whether `encoded` is base64 of printable text with a colon in it."""
+    plain = encoded.rstrip("=")
+    try:
+        pair = base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()
+    except ValueError:
+        return False
+    return pair.isprintable() and 0 < pair.find(":") < len(pair) - 1
 
 
 def _find_aws_secrets(text: str, tick: Tick) -> Iterator[Span]:
@@ -243,7 +264,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
         _find_private_keys,
     ),
     Recogniser("bearer_token", PrivacyClass.SECRET, (rb"(?i)bearer[ \t]{1,4}[A-Za-z0-9._~+/\-]{20}",), _find_bearers),
-    Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[ \t]{1,4}[A-Za-z0-9+/]{8}",), _find_basic),
+    Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[\"'`+ \t]{1,8}[A-Za-z0-9+/]{8}",), _find_basic),
     Recogniser(
         "aws_secret_key", PrivacyClass.SECRET, (rb"(?i)aws.{0,40}[=:\"' ][A-Za-z0-9/+]{40}",), _find_aws_secrets
     ),
@@ -254,6 +275,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
             rb"(?i)(?:pass|pwd|secret|key|token|credential|kennwort|mot de passe|contrase|senha)"
             rb"[A-Za-z0-9_?]{0,32}[\"'`]?\s{0,2}(?:=|:|is|ist|est|es|\?)\s{0,3}[\"'`]?[^\s\"'`]{5}",
             rb"\?[ :=?]{0,3}[\"'`]?[!->@-~]{6}",
+            rb"@[A-Za-z0-9.\-]{1,253}\.[A-Za-z]{2,63}:[^\s/~]{6}",
             rb"(?:\s-u|--user)[ =][\"']?[^\s:]{1,64}:",
         ),
         _find_assigned,

@@ -19,12 +19,23 @@ _SPELLED = re.compile(
 _QUOTED = re.compile(r"\"[^\"\r\n@]{1,64}\"@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}")
 _LITERAL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@\[[0-9A-Fa-f.:IPv]{3,45}\]")
 _LOCAL_SIGNS = frozenset("!#$%&'*+-/=?^_`{|}~.")
-_EDGE_SIGNS = "'`.*{|/=&?"
+_EDGE_SIGNS = "'`.*{|/=&?~"
 """Signs that are legal in a local part but, at its left edge, belong to the text around."""
 _DOMAIN = re.compile(
     r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,10}(xn--[A-Za-z0-9-]{1,59}|[A-Za-z]{2,63}|[^\W\d_A-Za-z]{2,63})"
 )
 _SCRIPT_EDGE = re.compile(r".*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af](?=[A-Za-z0-9][\x21-\x7e]*\Z)")
+_COMMON_ENDINGS = frozenset(
+    {"com", "org", "net", "edu", "gov", "info", "io", "eu", "de", "uk", "fr", "es", "it", "nl", "cn", "ru", "jp", "co"}
+)
+"""Domains that are whole whatever is glued to them; any other may be the head of a longer word."""
+_EMPHASIS_END = re.compile(r"_{1,3}(?![^\W_])")
+_REMOTE_PATH = re.compile(
+    r":(?:\.{0,2}/|~|\$\{|[A-Za-z0-9_.+-]{1,64}/|[A-Za-z0-9_.+-]{1,64}\.git)[A-Za-z0-9_.+/~${}@-]{0,256}(?![^\s\"'`)\]>,;])"
+)
+"""What follows `user@host` in a remote copy; a password behind an address is no path."""
+_USER_OF_URL = re.compile(r"//[^\s:/@\"'<>{}$]{0,128}:\Z")
+_USER_OF_URL_CHARS = 131
 _FILE_ENDINGS = frozenset({"png", "jpg", "jpeg", "gif", "svg", "webp", "css", "js"})
 """`logo@2x.png` names a picture."""
 
@@ -35,20 +46,25 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
     while at != -1:
         tick()
         domain = _DOMAIN.match(text, at + 1)
-        if domain and domain.group(1).lower() not in _FILE_ENDINGS and _ends_here(text, domain.end()):
+        if domain and domain.group(1).lower() not in _FILE_ENDINGS and _ends_here(text, domain):
             start = _start_of_local(text, at)
-            if start < at and not (start > 0 and text[start - 1] in "/:" and _is_password(text, start)):
+            if text[domain.end() : domain.end() + 1] == "_":
+                start += len(text[start:at]) - len(text[start:at].lstrip("_"))
+            if start < at and not (text[start - 1 : start] == ":" and _is_password(text, start)):
                 yield start, domain.end()
         at = text.find("@", at + 1)
 
 
-def _ends_here(text: str, end: int) -> bool:
+def _ends_here(text: str, domain: re.Match[str]) -> bool:
     """Whether the domain is whole: not the head of a longer word, and not `user@host.name:path`."""
-    if end < len(text) and (
-        text[end] in "_@" or (text[end].isalnum() and text[end].isascii() == text[end - 1].isascii())
-    ):
-        return False
-    return not (text[end : end + 1] == ":" and text[end + 1 : end + 2] not in ("", " ", "\n", "\t", '"', "'", ","))
+    end = domain.end()
+    if end == len(text):
+        return True
+    if text[end] == ":":
+        return _REMOTE_PATH.match(text, end) is None
+    if text[end] in "_@" or (text[end].isalnum() and text[end].isascii() == text[end - 1].isascii()):
+        return domain.group(1).lower() in _COMMON_ENDINGS or _EMPHASIS_END.match(text, end) is not None
+    return True
 
 
 def _start_of_local(text: str, at: int) -> int:
@@ -70,7 +86,7 @@ def _is_local(char: str) -> bool:
 
 def _is_password(text: str, start: int) -> bool:
     """Whether what stands before `@` is the password of a URL (`scheme://user:password@host`)."""
-    return text[start - 1] == ":" and "//" in text[max(0, start - 80) : start]
+    return _USER_OF_URL.search(text, max(0, start - _USER_OF_URL_CHARS), start) is not None
 
 
 def _find_unusual(text: str, tick: Tick) -> Iterator[Span]:

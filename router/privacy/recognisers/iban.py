@@ -11,8 +11,11 @@ from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick
 from shared.privacy import PrivacyClass
 
-_HEAD = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[ -]?[0-9]{2}(?=[ -]?[A-Za-z0-9])")
-_CHAR = re.compile(r"[ -]{0,2}([A-Za-z0-9])")
+_GAP = r"[ \t\r\n.\-_/]"
+_HEAD = re.compile(rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?={_GAP}{{0,8}}[A-Za-z0-9])")
+_CHAR = re.compile(rf"{_GAP}{{0,8}}([A-Za-z0-9])")
+_GOES_ON = re.compile(r"(?![A-Za-z]{1,4}(?![A-Za-z0-9]))[A-Za-z0-9]")
+"""A longer code. A few letters, such as a currency's, may touch the end of a number."""
 _COUNTRIES_OF_LENGTH = {
     15: "NO",
     16: "BE",
@@ -43,12 +46,18 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
     behind = 0
     for head in _HEAD.finditer(text):
         tick()
-        if head.start() < behind:
+        if head.start() < behind or _is_inside_word(text, head.start()):
             continue
         end = _end_of_number(text, head)
         if end is not None:
             behind = end
             yield head.start(), end
+
+
+def _is_inside_word(text: str, start: int) -> bool:
+    """Whether letters or digits touch the left side, other than the name of such numbers."""
+    before = text[max(0, start - 4) : start]
+    return before[-1:].isascii() and before[-1:].isalnum() and before.upper() != "IBAN"
 
 
 def _end_of_number(text: str, head: re.Match[str]) -> int | None:
@@ -64,12 +73,16 @@ def _end_of_number(text: str, head: re.Match[str]) -> int | None:
             return None
         number += char.group(1).upper()
         at = char.end()
-    goes_on = at < len(text) and text[at].isascii() and text[at].isalnum()
-    return at if not goes_on and iban.is_valid(number, check_country=False) else None
+    return at if not _GOES_ON.match(text, at) and iban.is_valid(number, check_country=False) else None
 
 
-RECOGNISERS = (
-    Recogniser(
-        "iban", PrivacyClass.PERSONAL, (rb"[A-Za-z]{2}[ -]?[0-9]{2}(?:[ -]{0,2}[A-Za-z0-9]){11}",), find
-    ),
-)  # fmt: skip
+_TRIGGERS = tuple(
+    f"{head}(?:{_GAP}{{0,8}}[A-Za-z0-9]){{{more}}}".encode()
+    for head, more in (
+        (rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?:{_GAP}{{0,8}}[0-9]){{3}}", 8),
+        (rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?:{_GAP}{{0,8}}[A-Za-z0-9]){{4}}{_GAP}{{0,8}}[0-9]", 6),
+        (r"[Rr][Oo][ -]?[0-9]{2}", 11),
+    )
+)
+"""The bank's part begins with digits, or has one behind four characters; only in Romania it may have neither."""
+RECOGNISERS = (Recogniser("iban", PrivacyClass.PERSONAL, _TRIGGERS, find),)

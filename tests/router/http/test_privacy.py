@@ -100,6 +100,38 @@ async def test_tightening_is_free(router: RunningRouter, edge: Upstream) -> None
         assert response.headers["x-isthmus-class"] == "secret"
 
 
+async def test_a_caller_that_guards_everything_needs_no_leave_for_a_picture(
+    router: RunningRouter, edge: Upstream
+) -> None:
+    """What no scanner read stays unknown, and is served or not as without the header."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    answered = []
+    for headers in ({}, {"x-isthmus-privacy": "secret"}):
+        messages = [{"role": "user", "content": [{"type": "text", "text": "what is it?"}, picture]}]
+        async with router.ask(messages=messages, headers=headers) as response:
+            answered.append((response.status, response.headers["x-isthmus-class"]))
+    assert answered[0] == answered[1]
+    assert answered[0][0] != 403 and answered[0][1] == "unknown"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"x": 4111111111111111e-30',
+        b'"metadata": {"AKIAQWERTYUIOPASDFGH": "x"}',
+        b'"prompt_token_ids": [1, 2, 3]',
+        b'"user": "|Bob|4111111111111111|"',
+    ],
+)
+async def test_fields_that_carry_more_than_they_seem_to_stay_on_the_edge(
+    router: RunningRouter, edge: Upstream, field: bytes
+) -> None:
+    raw = b'{"model": "%s", "messages": [{"role": "user", "content": "hello"}], %s}' % (MODEL.encode(), field)
+    async with router.send(raw, headers={"x-isthmus-route": "cloud"}) as response:
+        assert response.status == 503
+        assert response.headers["x-isthmus-class"] in ("personal", "secret", "unknown")
+
+
 async def test_loosening_needs_a_key_with_the_scope(router: RunningRouter, edge: Upstream) -> None:
     async with router.ask(PERSONAL_TEXT, headers={"x-isthmus-privacy": "public"}) as response:
         assert response.status == 403

@@ -8,6 +8,7 @@ from __future__ import annotations
 CARD = "4111 1111 1111 1111"
 
 _TAIL = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0u1V2"
+_CARD_BASE64 = "bXkgY2FyZCBpcyA0MTExIDExMTEgMTExMSAxMTEx"
 _PRIVATE_KEY = "-----BEGIN PRIVATE " + "KEY-----\nMIIE\n-----END PRIVATE KEY-----"
 
 _IDENTITY_NUMBERS: tuple[tuple[str, str, str], ...] = (
@@ -181,6 +182,42 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("connection_string", "postgres://bob:s3cr3t@db.example/x", "s3cr3t"),
     ("connection_string", "redis://:p4ssw0rd!x@cache:6379/0", "p4ssw0rd!x"),
     ("connection_string", "Server=db;Database=x;User Id=sa;Password=Hunter2!;", "Hunter2!"),
+    ("card", "|Bob|4111111111111111|", "4111111111111111"),
+    ("card", "4111111111111111|12|2027|123", "4111111111111111"),
+    ("card", "4111 1111 1111 1111|12/27", "4111 1111 1111 1111"),
+    ("card", "1|4111111111111111|9", "4111111111111111"),
+    ("card", "|4111111111111111|5555555555554444|", "5555555555554444"),
+    *(("card", f"4111111111111111{char}", "4111111111111111") for char in ("l", "o", "I", "O", "|", "lol")),
+    ("card", "4l11 1111 1111 1111|12/27", "4l11 1111 1111 1111"),
+    ("card", "4111    1111    1111    1111", "4111    1111    1111    1111"),
+    ("card", "4111 1111 1111\n        1111", "4111 1111 1111\n        1111"),
+    ("iban", "DE89\t3704\t0044\t0532\t0130\t00", "DE89\t3704\t0044\t0532\t0130\t00"),
+    ("iban", "DE89  3704  0044  0532  0130  00", "DE89  3704  0044  0532  0130  00"),
+    ("iban", "DE89   3704   0044   0532   0130   00", "DE89   3704   0044   0532   0130   00"),
+    ("iban", "DE89 3704 0044\n    0532 0130 00", "DE89 3704 0044\n    0532 0130 00"),
+    ("iban", "DE89.3704.0044.0532.0130.00", "DE89.3704.0044.0532.0130.00"),
+    ("iban", "IBANDE89370400440532013000", "DE89370400440532013000"),
+    ("iban", "DE89370400440532013000EUR", "DE89370400440532013000"),
+    ("aws_access_key", "key_AKIA" + "IOSFODNN7EXAMPLE", "AKIA" + "IOSFODNN7EXAMPLE"),
+    ("github_token", "__ghp_" + _TAIL[:36] + "__", "ghp_" + _TAIL[:36]),
+    ("email", "<https://x.y> <mailto:alice@example.com>", "alice@example.com"),
+    ("email", "//comment to:alice@example.com", "alice@example.com"),
+    ("email", "http://x.y/?to=mailto:alice@example.com", "alice@example.com"),
+    ("email", "alice@example.com:hunter22", "alice@example.com"),
+    ("email", "alice@example.com:hunter22:US", "alice@example.com"),
+    ("password", "bob@example.com:Winter2024:US", "Winter2024"),
+    ("email", "alice@example.com:$2y$10$abc/def", "alice@example.com"),
+    ("email", "sip:alice@example.com:5060", "alice@example.com"),
+    ("email", "_alice@example.com_", "alice@example.com"),
+    ("email", "__alice@example.co.uk__", "alice@example.co.uk"),
+    ("email", "~~alice@example.com~~", "alice@example.com"),
+    ("email", "alice@example.com_old", "alice@example.com"),
+    ("email", "alice@example.com4111", "alice@example.com"),
+    *(("card", f"{glue}{_CARD_BASE64}", _CARD_BASE64) for glue in ("q=", "?data=", "/", "x-", "id_", "https://x.y/p/")),
+    ("card", f"{_CARD_BASE64}-x", _CARD_BASE64),
+    ("basic_credentials", "Authorization=Basic " + "Ym9iOnMzY3IzdA==", "Ym9iOnMzY3IzdA=="),
+    ("basic_credentials", "Authorization => 'Basic " + "Ym9iOnMzY3IzdA=='", "Ym9iOnMzY3IzdA=="),
+    ("basic_credentials", '["Authorization", "Basic ' + 'Ym9iOnMzY3IzdA=="]', "Ym9iOnMzY3IzdA=="),
 )  # fmt: skip
 
 NOTHING: tuple[tuple[str, str], ...] = (
@@ -194,6 +231,14 @@ NOTHING: tuple[tuple[str, str], ...] = (
     ("card: column of numbers", "4111\n1111\n1111\n1111"),
     ("card: inside a hash", "a4111111111111111b7c"),
     ("card: inside a UUID", "0f4c1a2b-9d3e-4f5a-4111-111111111111"),
+    ("card: a row of a table", "4111    1111    1111    1111    2222"),
+    ("card: check digit, in a table", "|4111111111111112|12|"),
+    ("email: remote path", "scp deploy@build.example.com:~/x me@build.example.com:org/repo.git ."),
+    ("email: remote path", "ssh://git@code.example.com:2222/org/repo.git and deploy@build.example.com:${DIR}/x"),
+    ("email: remote path", "git clone git@code.example.com:team2/repo1.git"),
+    ("email: a product of matrices", "y = x@self.layer_weight"),
+    ("base64: a path", "/usr/local/share/applications/organisations-and-configurations_of_everything"),
+    ("basic: prose", "authorization basic principles1 and basic authentication2"),
     ("timestamps", "1700000000000 1700000000000000 2024-01-15T10:30:45.123456Z 20240115103045"),
     ("logs", "2024-01-15 10:30:45,123 INFO [worker-7] took 1532 ms, 200 OK, 10.2.3.4:54321 -> 10.0.0.1:443"),
     ("UUID", "550e8400-e29b-41d4-a716-446655440000"),
@@ -202,6 +247,7 @@ NOTHING: tuple[tuple[str, str], ...] = (
     ("iban: one digit changed", "DE88 3704 0044 0532 0130 00"),
     ("iban: one digit changed", "UA213223130000026007233566002"),
     ("iban: one digit changed", "GB82 WEST 1234 5698 7654 33 PLEASE PAY"),
+    ("iban: the head of a longer code", "DE89370400440532013000A1 and DE89370400440532013000abcdef"),
     ("iban: prose", "AB12 cdef ghij klmn opqr stuv wxyz"),
     ("resident id: check digit", "我的身份证号是110105194912310021，谢谢"),
     ("resident id: inside 25 digits", "我的号码是1234110105194912310021567"),

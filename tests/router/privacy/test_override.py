@@ -34,4 +34,11 @@ def test_without_leave_no_request_ever_loosens() -> None:
     for scanned, requested in product(PrivacyClass, PrivacyClass):
         result = effective_class(scanned, requested, may_loosen=False)
         assert not is_stricter(scanned, result)
-        assert is_loosening(scanned, requested) is is_stricter(scanned, requested)
+        assert is_loosening(scanned, requested) is (is_stricter(scanned, requested) and requested is not _SECRET)
+
+
+def test_asking_for_secret_is_never_loosening() -> None:
+    """A caller that guards all it sends needs no leave where a picture makes the body unknown; it stays unknown."""
+    assert not is_loosening(_UNKNOWN, _SECRET)
+    assert effective_class(_UNKNOWN, _SECRET, may_loosen=True) is _UNKNOWN
+    assert is_loosening(_UNKNOWN, _PERSONAL)

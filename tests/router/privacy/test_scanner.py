@@ -114,6 +114,11 @@ _HOSTILE = {
     "schemes": "a://b:c",
     "key heads": "-----BEGIN PRIVATE KEY",
     "percents": "%34",
+    "table rows": "|4111111111111111",
+    "wide columns": "4111      ",
+    "glued keys": "_sk-ab_AKIA_hf_",
+    "glued words": "abcdefghijklmnop-abcdefghijklmnop/",
+    "glued addresses": "//a@b.com:x/",
     "words": "YWJjZGVmZ2hpamts ",
     "bearers": "bearer aws secret ssn tel ",
 }

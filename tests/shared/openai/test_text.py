@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.openai.text import has_undecodable, texts_of
+from shared.openai.text import texts_of
 
 CARD = "4111 1111 1111 1111"
 _USER = {"role": "user", "content": "hello"}
@@ -102,33 +102,82 @@ def test_a_position_never_repeats_what_someone_typed() -> None:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        _chat({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}),
-        _chat({"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "input_audio", "input_audio": {}}]}),
-        _chat({"role": "tool", "tool_call_id": "c", "content": [{"type": "file", "file": {}}]}),
-        {"model": "m", "prompt": [1, 2, 3]},
-        {"model": "m", "prompt": [[1, 2], [3]]},
-        {"model": "m", "input": [7]},
-    ],
-    ids=str,
+    "key", ["AKIAQWERTYUIOPASDFGH", "hf_" + "abcdefghijKLMNOPQRST" * 2, "glpatxAbCdEfGhIjKlMnOpQr"]
 )
-def test_what_no_scanner_can_read_is_said_so(body: dict[str, Any]) -> None:
-    assert has_undecodable(body)
+def test_a_key_that_may_be_a_token_is_a_text_and_stays_out_of_positions(key: str) -> None:
+    found = list(texts_of(_chat(metadata={key: {"x": CARD}})))
+    assert [f.position for f in found if f.text == key] == ["metadata.*"]
+    assert "metadata.*.x" in [f.position for f in found]
+    assert not [f for f in found if key in f.position]
+
+
+def test_every_key_of_the_callers_own_choice_is_a_text() -> None:
+    """An operator's word list may hold any of them."""
+    arguments = json.dumps({"bluebird": {"x": "\u00e9"}})
+    found = list(texts_of(_chat(_USER, _call(arguments), metadata={"Nightjar": {"osprey_plan": 1}})))
+    assert [f.text.split("\n") for f in found if f.position == "*"] == [["bluebird", "x", "Nightjar", "osprey_plan"]]
+
+
+_LEFT, _RIGHT = "sk-proj-AbCdEf01", "23456789abcdef0123"
+_SAID = {"type": "text", "text": _LEFT}
+_SPLITS: dict[str, dict[str, Any]] = {
+    "prompt and suffix": {"model": "m", "prompt": _LEFT, "suffix": _RIGHT},
+    "prompts": {"model": "m", "prompt": [_LEFT, _RIGHT]},
+    "two turns": _chat({"role": "user", "content": _LEFT}, {"role": "user", "content": _RIGHT}),
+    "turns around an answer": _chat(
+        {"role": "user", "content": _LEFT},
+        {"role": "assistant", "content": "go on"},
+        {"role": "user", "content": _RIGHT},
+    ),
+    "a text and a refusal part": _chat(
+        {"role": "assistant", "content": [_SAID, {"type": "refusal", "refusal": _RIGHT}]}
+    ),
+    "a content and a refusal": _chat({"role": "assistant", "content": _LEFT, "refusal": _RIGHT}),
+    "a part and the next message": _chat({"role": "user", "content": [_SAID]}, {"role": "user", "content": _RIGHT}),
+    "words of a list": _chat(stop=[_LEFT, _RIGHT]),
+    "values of an object": _chat(metadata={"a": _LEFT, "b": _RIGHT}),
+    "values of arguments": _chat(_USER, _call(json.dumps({"a": _LEFT, "b": _RIGHT}))),
+}
+
+
+@pytest.mark.parametrize("body", _SPLITS.values(), ids=_SPLITS)
+def test_what_is_split_over_two_places_is_whole_somewhere(body: dict[str, Any]) -> None:
+    texts = [found.text for found in texts_of(body)]
+    assert any(_LEFT + _RIGHT in text for text in texts)
+    assert any(f"{_LEFT} {_RIGHT}" in text for text in texts)
+
+
+@pytest.mark.parametrize("cut", [10, 300, 600, 4_000, 8_000])
+def test_a_long_word_is_kept_whole_where_it_goes_on_over_a_seam(cut: int) -> None:
+    word = "aB3d_" * 1_000 + "." + "Ef-6" * 1_000
+    before, after = "word " * 400, " word" * 400
+    parts = [{"type": "text", "text": before + word[:cut]}, {"type": "text", "text": word[cut:] + after}]
+    assert any(word in found.text for found in texts_of(_chat({"role": "user", "content": parts})) if found.seams)
+    turns = [{"role": "user", "content": part["text"]} for part in parts]
+    assert any(word in found.text for found in texts_of(_chat(*turns)))
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("number", "digits"),
     [
-        _chat(),
-        {"model": "m", "prompt": "text"},
-        {"model": "m", "prompt": ["a", "b"]},
-        _chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": {"type": {}}}}}]),
+        ("4111111111111111e-30", "4111111111111111"),
+        ("0.4111111111111111", "4111111111111111"),
+        ("-0.00004111111111111111E+2", "4111111111111111"),
+        ("4111.111111111111", "4111111111111111"),
+        ("5105105105105100e-3", "5105105105105100"),
+        ("41111111111111110e-1", "4111111111111111"),
+        ("0.9007199254740993", "9007199254740993"),
     ],
-    ids=str,
 )
-def test_plain_text_is_readable(body: dict[str, Any]) -> None:
-    assert not has_undecodable(body)
+def test_pi_07_a_number_is_read_as_it_travels(number: str, digits: str) -> None:
+    """Parsing rounds, shifts the point and drops zeros; the bytes that are sent do not."""
+    raw = b'{"model": "m", "note": "a 1.5", "x": {"default" : ' + number.encode() + b'}, "y": [1.25, 3]}'
+    assert ("*", digits) in [(found.position, found.text) for found in texts_of(json.loads(raw), raw)]
+
+
+def test_usual_numbers_are_no_further_texts() -> None:
+    raw = b'{"temperature": 0.7, "top_p": 0.95, "seed": 12345, "text": "0.4111111111111111", "x": 0.1234567891}'
+    assert "*" not in [f.position for f in texts_of(json.loads(raw), raw) if f.text.isdigit()]
 
 
 _JSON = st.recursive(
@@ -154,4 +203,5 @@ def test_order_is_that_of_the_document() -> None:
         ("messages[1].role", "user"),
         ("messages[1].content", "b"),
         ("messages", "a b"),
+        ("messages", "ab"),
     ]

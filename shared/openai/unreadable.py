@@ -1,0 +1,57 @@
+"""Says whether a body holds what no text scanner reads: pictures, sound, files, token ids, embeddings.
+
+A part's tag is not the only place for them. Some engines take a picture from any part that has its key, token ids or
+embeddings from fields beside the messages, and the rest of the body travels with those in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_MEDIA = frozenset(
+    {"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url", "image", "images"}
+    | {"video", "videos", "audio", "audios", "input_video", "file_data", "file_id", "file_url"}
+    | {"image_pil", "multi_modal_data", "encrypted_content", "redacted_thinking"}
+)
+"""Tags of parts that are media, and the keys under which they stand."""
+_NUMBERED = re.compile(
+    r"(?:(?:prompt|inputs?|images?|audios?|videos?|encoder|decoder)_)+(?:token_ids|tokens?|ids|embeds?|embeddings?)"
+    r"|token_ids"
+)
+"""Keys of texts and media that are given as numbers. Fields that steer the choice of tokens are none."""
+_SCHEMAS = frozenset({"tools", "functions", "response_format", "metadata", "guided_json", "structured_outputs"})
+"""Fields with keys of the caller's own choice: a property may be called `file`. A part's tag counts there too."""
+
+
+def has_undecodable(body: dict[str, Any]) -> bool:
+    """Whether some part of `body` is media, token ids or embeddings."""
+    if _holds_token_ids(body.get("prompt")) or _holds_token_ids(body.get("input")):
+        return True
+    # Of an answer in sound, the voice and format are chosen here: no sound is sent.
+    own = [{name: value} for name, value in body.items() if name != "audio" or not isinstance(value, dict)]
+    pending: list[tuple[Any, bool]] = [(field, not _SCHEMAS.issuperset(field)) for field in own]
+    while pending:
+        node, named = pending.pop()
+        if isinstance(node, dict):
+            # A schema may have a property named `type`; only a part's own tag is a string.
+            if isinstance(tag := node.get("type"), str) and (tag in _MEDIA or _NUMBERED.fullmatch(tag)):
+                return True
+            if named and any(_is_media(key, value) for key, value in node.items()):
+                return True
+            pending.extend((value, named) for value in node.values())
+        elif isinstance(node, list):
+            pending.extend((value, named) for value in node)
+    return False
+
+
+def _is_media(key: str, value: Any) -> bool:
+    if not isinstance(value, (str, list, dict)) or not value:
+        return False
+    return key in _MEDIA or ("_" in key and _NUMBERED.fullmatch(key) is not None)
+
+
+def _holds_token_ids(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    return any((isinstance(v, int) and not isinstance(v, bool)) or _holds_token_ids(v) for v in value)
