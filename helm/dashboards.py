@@ -235,6 +235,17 @@ DASHBOARDS = (
             Panel("Memory available", "bytes", {"{{instance}}": "isthmus_edge_memory_available_bytes"}),
             Panel("Memory given back", "short", {"{{instance}}": "isthmus_edge_memory_steps_down"}),
             Panel("Speculation", "short", {"{{instance}} {{mode}}": "isthmus_edge_speculation == 1"}),
+            Panel("Power", "watt", {"{{instance}}": "isthmus_edge_power_watts"}),
+            Panel("Adapters loaded", "short", {"{{instance}}": "isthmus_edge_adapters_resident"}),
+            Panel(
+                "Adapters: loads, hits, evictions",
+                "reqps",
+                {
+                    "load {{outcome}}": _rate("isthmus_edge_adapter_loads_total", "outcome", ""),
+                    "hit": "sum(rate(isthmus_edge_adapter_hits_total[$__rate_interval]))",
+                    "eviction": "sum(rate(isthmus_edge_adapter_evictions_total[$__rate_interval]))",
+                },
+            ),
         ),
     ),
 )
