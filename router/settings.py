@@ -16,7 +16,12 @@ from shared.keys import Scope
 from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@?#]+(/[^\s@?#]*)?$", max_length=512)]
+Url = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^https?://[A-Za-z0-9._~%!$&'()*+,;=:\[\]-]+(/[A-Za-z0-9._~%!$&'()*+,;=:\[\]/-]*)?$", max_length=512
+    ),
+]
 ModelId = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^[^\s\x00-\x1f]+$")]
 
 
