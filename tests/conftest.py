@@ -12,6 +12,17 @@ import pytest
 import structlog
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_built_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What takes a minute to build is built once for all folders of tests."""
+    if "ISTHMUS_TEST_CACHE" in os.environ:
+        yield
+        return
+    os.environ["ISTHMUS_TEST_CACHE"] = str(tmp_path_factory.mktemp("built"))
+    yield
+    del os.environ["ISTHMUS_TEST_CACHE"]
+
+
 @pytest.fixture(autouse=True)
 def isolated_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Point `$ISTHMUS_HOME` at an empty folder and drop every setting of the caller's shell."""

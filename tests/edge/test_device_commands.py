@@ -265,6 +265,7 @@ def test_bench_of_another_device_is_refused(run: Any) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.slow
 def test_measure_compares_keeps_and_reports(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real engine, at contexts that take a moment; speed itself is for the benchmark, not for a test."""
     from edge import schedule_console

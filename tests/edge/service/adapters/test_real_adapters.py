@@ -109,7 +109,7 @@ async def test_lr_01_warm_answers_are_cold_answers(make_agent: MakeAgent) -> Non
             before = selection
 
 
-@pytest.mark.parametrize("requests", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("requests", [16, pytest.param(200, marks=pytest.mark.slow)])
 async def test_mixed_requests_of_eight_clients_equal_their_solo_runs(make_agent: MakeAgent, requests: int) -> None:
     cases = list(itertools.product(PROMPTS, SELECTIONS))
     cold = await cold_answers(make_agent, cases)

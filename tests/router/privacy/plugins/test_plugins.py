@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.openai.text import TextPosition
 from shared.privacy import PrivacyClass
+from tests.router.privacy.specimens import FOUND, NOTHING
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +103,7 @@ def test_a_plugin_that_reaches_for_the_network_is_stopped_before_it_does(guard: 
 
 
 _PROOF = """
+import json
 import sys
 used = []
 def hook(event, args):
@@ -111,11 +114,10 @@ def hook(event, args):
 sys.addaudithook(hook)
 from router.privacy.scanner import Scanner
 from shared.openai.text import TextPosition
-from tests.router.privacy.specimens import FOUND, NOTHING
 scanner = Scanner()
 kinds = set()
-for entry in (*FOUND, *NOTHING):
-    found = scanner.scan([TextPosition("t", entry[1])])
+for text in json.load(sys.stdin):
+    found = scanner.scan([TextPosition("t", text)])
     assert found.complete
     kinds |= found.kinds
 assert used == [], used
@@ -125,7 +127,10 @@ print(len(kinds))
 
 def test_no_built_in_recogniser_uses_the_network() -> None:
     """In a process in which each use of a socket and each new process raises, the recognisers work."""
-    done = subprocess.run([sys.executable, "-c", _PROOF], capture_output=True, text=True, timeout=100, check=False)
+    texts = json.dumps([entry[1] for entry in (*FOUND, *NOTHING)])
+    done = subprocess.run(
+        [sys.executable, "-c", _PROOF], input=texts, capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 0, done.stderr[-2_000:]
     assert int(done.stdout) > 80
 
