@@ -171,7 +171,7 @@ class Driver:
         """Refuse new requests, tell routers, and wait for the running ones up to `life.drain_s`."""
         try:
             ops, ingress = (serve.get_app_handle(name) for name in (OPS_NAME, APP_NAME))
-            for handle in (ops, ingress):
+            for handle in (ingress, ops):  # what is told is true already
                 handle.broadcast("begin_drain").results(timeout_s=_ANSWER_TIMEOUT_S)
             until_s = time.monotonic() + self._settings.life.drain_s
             while sum(ingress.broadcast("open_requests").results(timeout_s=_ANSWER_TIMEOUT_S)):

@@ -132,7 +132,7 @@ class Agent:
         self.threads = ThreadsFollower(
             engine,
             lambda: self.thermal.measures.threads_ratio,
-            has_room=lambda: self.memory.rung == 0,
+            has_room=lambda: self.memory.has_room,
             clock=clock,
             dwell_s=settings.thermal.scaled_dwell_s,
         )

@@ -75,8 +75,9 @@ class MemoryWatch:
 
     @property
     def has_room(self) -> bool:
-        """Whether a second engine like the one in force fits beside it."""
-        return self._state.rung == 0 and pressure.can_overlap(self.step, self.available_bytes, self._rules)
+        """Whether nothing was given back and a second engine fits beside the first: the condition of every swap that
+        could as well wait."""
+        return self._state.rung == 0 and self.may_overlap
 
     @property
     def may_overlap(self) -> bool:

@@ -101,9 +101,14 @@ async def test_a_mode_that_does_not_start_leaves_the_old_one_and_is_not_tried_ag
     assert bench.engine.modes == [SIMPLE]
 
 
-def test_an_answer_too_short_to_tell_is_not_counted(bench: Bench) -> None:
-    bench.watch.record(RequestKind.PROSE, OFF, Timings(40, 100.0, 1, 5.0))
+async def test_answers_too_short_to_tell_are_not_counted(bench: Bench) -> None:
+    """However many there are: together they would be tokens enough to try something."""
+    for _ in range(200):
+        bench.watch.record(RequestKind.PROSE, OFF, Timings(40, 100.0, 3, 5.0))
+    await bench.clock.advance(1.5)
+    await bench.watch.step()
     assert bench.watch.reason is Reason.NOT_MEASURED
+    assert bench.engine.modes == []
 
 
 @pytest.mark.parametrize(
