@@ -15,6 +15,13 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.admin.api import AdminApi, AdminParts
+from router.admin.decisions import Decisions
+from router.admin.fleet_view import FleetView
+from router.admin.pages import Pages
+from router.admin.pulse import Pulse
+from router.admin.routes import admin_routes
+from router.admin.session import SessionDesk
 from router.audit.files import load_key
 from router.audit.log import AuditLog
 from router.audit.storage import AuditStorage, Sync
@@ -27,6 +34,7 @@ from router.dispatch.ledger import Ledgers
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
+from router.fleet.drains import Drains
 from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
@@ -40,6 +48,7 @@ from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
+from router.http.signin import SignIns
 from router.inforce import follow_policy
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
 from router.privacy.kept_patterns import KeptPatterns
@@ -49,7 +58,6 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
-    DeviceSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
@@ -67,6 +75,8 @@ from shared.state.memory import MemoryStateStore
 from shared.state.port import StateStore
 from shared.telemetry import RouterMetrics, new_registry
 
+DRAINS_INTERVAL_S = 1.0
+"""How soon a router sees what another one drained."""
 STATE_TTL_S = 60.0
 """How long a silent agent is still listed, as stale; it is not used after `policy.stale_after_ms`."""
 
@@ -91,6 +101,8 @@ class _Fleet(NamedTuple):
     poller: CapacityPoller
     health: Health
     directory: FleetDirectory
+    devices: Devices
+    drains: Drains
 
 
 def check_binding(settings: RouterSettings) -> None:
@@ -119,13 +131,12 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
-    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
+    doorkeeper, signins = _doors(settings, audit_key, audit, clock)
     policies = follow_policy(settings, clock, audit, metrics)
     fleet = _fleet(settings, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
-    devices = _devices(settings.devices, clock)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
@@ -146,21 +157,55 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     handlers = Handlers(
         inference=(inference := Inference(parts)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
-        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, devices),
-        devices=DeviceDesk(doorkeeper, devices, fleet.watch),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
+        devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
     )
-    loops = (inference.expire, *_loops(settings, audit, fleet, policies))
+    pulse, routes = _admin(settings, handlers, signins, fleet, parts, policies)
+    loops = (inference.expire, pulse.run, *_loops(settings, audit, fleet, policies))
     after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
-    built = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
+    built = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after, more=routes)
     return Router(built, lifecycle, fleet.directory, registry, policies)
 
 
-def _devices(settings: DeviceSettings, clock: Clock) -> Devices:
-    return Devices(settings.file or home() / "devices.json", clock, required=settings.required)
+def _doors(settings: RouterSettings, audit_key: bytes, audit: AuditLog, clock: Clock) -> tuple[Doorkeeper, SignIns]:
+    keys = [ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys]
+    signins = SignIns(keys, hashlib.sha256(b"console" + audit_key).digest(), clock)
+    return Doorkeeper(keys, denials(audit, clock), signins=signins), signins
+
+
+def _admin(
+    settings: RouterSettings,
+    handlers: Handlers,
+    signins: SignIns,
+    fleet: _Fleet,
+    parts: InferenceParts,
+    policies: PolicyFollower,
+) -> tuple[Pulse, list[web.RouteDef]]:
+    """Console and admin API: what keeps them up to date, and their routes."""
+    doorkeeper, lifecycle, clock = parts.doorkeeper, parts.lifecycle, parts.clock
+    view = FleetView(fleet.directory, fleet.devices, fleet.drains)
+    decisions = Decisions(audit_folder(settings.audit), lambda: policies.policy)
+    pulse = Pulse(view, fleet.directory, decisions, lifecycle, clock)
+    parts.audit.listen(pulse.hear)
+    api = AdminApi(
+        AdminParts(
+            doorkeeper=doorkeeper,
+            lifecycle=lifecycle,
+            pulse=pulse,
+            view=view,
+            decisions=decisions,
+            drains=fleet.drains,
+            policies=policies,
+            explain=handlers.explain,
+            feedback=handlers.feedback,
+        )
+    )
+    desk, pages = SessionDesk(doorkeeper, signins), Pages(doorkeeper)
+    return pulse, admin_routes(doorkeeper, api, desk, handlers.devices, pages)
 
 
 def _loops(
@@ -172,6 +217,7 @@ def _loops(
         lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
         lambda: fleet.poller.run(settings.capacity_interval_s),
         lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.drains.follow(DRAINS_INTERVAL_S),
     ]
     return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
 
@@ -186,7 +232,11 @@ def _fleet(settings: RouterSettings, clock: Clock) -> _Fleet:
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
-    return _Fleet(store, session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
+    register = settings.devices.file or home() / "devices.json"
+    devices = Devices(register, clock, required=settings.devices.required)
+    drains = Drains(register.with_name("drains.json"), clock)
+    directory = FleetDirectory(watch, poller, health, clock, drained=drains)
+    return _Fleet(store, session, watch, poller, health, directory, devices, drains)
 
 
 def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Literal
 
 from router.dispatch.health import Health
@@ -11,7 +12,7 @@ from router.fleet.poller import CapacityPoller, Polled, Standing
 from router.fleet.watch import FleetWatch
 from router.policy.question import View
 from shared.clock import Clock
-from shared.fleet import BackendSnapshot, Breaker, FleetSnapshot, Heartbeat, Incumbent
+from shared.fleet import BackendSnapshot, BackendState, Breaker, FleetSnapshot, Heartbeat, Incumbent
 from shared.state.port import Report
 
 if TYPE_CHECKING:
@@ -24,24 +25,35 @@ BULK_FROM = 128
 class _Entry:
     """A backend's last snapshot and what it was made of; made again only when one of those changed."""
 
-    __slots__ = ("breaker", "cooling", "snapshot", "source", "version")
+    __slots__ = ("breaker", "cooling", "drained", "snapshot", "source", "version")
 
     def __init__(self) -> None:
         self.source: object = None
         self.version = -1
         self.breaker = Breaker.CLOSED
         self.cooling: int | None = None
+        self.drained = False
         self.snapshot: BackendSnapshot | None = None
 
 
 class FleetDirectory:
     """All known backends. One identity per address: the agent that reported from it last."""
 
-    def __init__(self, watch: FleetWatch, poller: CapacityPoller, health: Health, clock: Clock) -> None:
+    def __init__(
+        self,
+        watch: FleetWatch,
+        poller: CapacityPoller,
+        health: Health,
+        clock: Clock,
+        *,
+        drained: Container[str] = frozenset(),
+    ) -> None:
+        """`drained` holds the backends that are to get nothing new."""
         self._watch = watch
         self._poller = poller
         self._health = health
         self._clock = clock
+        self._drained = drained
         self._entries: dict[str, _Entry] = {}
         self._incumbent: Incumbent | None = None
         self._reported: dict[str, tuple[str, int]] = {}
@@ -116,14 +128,17 @@ class FleetDirectory:
         """Whether the entry's snapshot still holds; else the entry is brought up to date for a new one."""
         breaker = ledger.breaker(now_ms)
         cooling = self._health.rests_until_ms(backend_id, now_ms)
+        drained = backend_id in self._drained
         if (
             entry.source is source
             and entry.version == ledger.version
             and entry.breaker is breaker
             and entry.cooling == cooling
+            and entry.drained is drained
         ):
             return True
         entry.source, entry.version, entry.breaker, entry.cooling = source, ledger.version, breaker, cooling
+        entry.drained = drained
         return False
 
     def _forget(self, present: set[str]) -> None:
@@ -144,12 +159,17 @@ def _owners(reports: dict[str, Report]) -> dict[str, str]:
     return owners
 
 
+def _state(said: BackendState, entry: _Entry) -> BackendState:
+    """What the backend says, unless an operator took it out of service; one that failed has failed."""
+    return BackendState.DRAINING if entry.drained and said is not BackendState.FAILED else said
+
+
 def _of_standing(polled: Polled, standing: Standing, ledger: Ledger, entry: _Entry) -> BackendSnapshot:
     return BackendSnapshot(
         backend_id=polled.backend_id,
         zone=polled.zone,
         url=polled.url,
-        state=standing.state,
+        state=_state(standing.state, entry),
         models=standing.models,
         received_ms=None,
         slots_total=standing.slots_total,
@@ -169,7 +189,7 @@ def _of_report(beat: Heartbeat, received_ms: int, ledger: Ledger, entry: _Entry)
         backend_id=beat.backend_id,
         zone=beat.zone,
         url=beat.url,
-        state=beat.state,
+        state=_state(beat.state, entry),
         models=beat.models,
         received_ms=received_ms,
         level=beat.level,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
 from shared.errors import ClientError, Forbidden, Unauthenticated
 from shared.keys import ApiKey, Scope, authenticate, require
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Doorkeeper:
@@ -17,24 +21,51 @@ class Doorkeeper:
         self,
         keys: Sequence[ApiKey],
         on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
+        *,
+        signins: SignIns | None = None,
     ) -> None:
-        """`on_denied` hears of each caller who is turned away."""
+        """`on_denied` hears of each caller who is turned away; `signins` reads the cookies of browsers."""
         self._keys = tuple(keys)
         self._on_denied = on_denied
+        self._signins = signins
+
+    @property
+    def asks(self) -> bool:
+        """Whether callers need a key."""
+        return bool(self._keys)
 
     def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
         """The caller's key, which has `scope` (None: any known key will do).
 
         Raises:
-            Unauthenticated: no known key. Forbidden: the key lacks the scope.
+            Unauthenticated: no known key. Forbidden: the key lacks the scope, or another page sent the request.
         """
         if not self._keys:
             return None
         try:
-            key = authenticate(request.headers.getall("Authorization", []), self._keys)
+            key = self._caller(request)
             if scope is not None:
                 require(key, scope)
         except (Unauthenticated, Forbidden) as error:
             self._on_denied(request, error)
             raise
         return key
+
+    def signed_in(self, request: web.Request) -> SignedIn | None:
+        """The browser that sends a request, by its cookie; nothing else of the request is checked."""
+        cookie = request.cookies.get(COOKIE)
+        return None if cookie is None or self._signins is None else self._signins.read(cookie)
+
+    def recognise(self, given: str) -> ApiKey:
+        """The known key that `given` is. Raises Unauthenticated."""
+        return authenticate([f"Bearer {given}"], self._keys)
+
+    def _caller(self, request: web.Request) -> ApiKey:
+        bearers = request.headers.getall("Authorization", [])
+        signed_in = None if bearers else self.signed_in(request)
+        if signed_in is None:
+            return authenticate(bearers, self._keys)
+        token = request.headers.get(CSRF_HEADER, "")
+        if request.method not in _SAFE and not hmac.compare_digest(token.encode(), signed_in.csrf.encode()):
+            raise Forbidden(f"A request with a cookie needs the header {CSRF_HEADER}.", code="csrf_token_missing")
+        return signed_in.key
