@@ -1,7 +1,7 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-helm test-console test-slow bench bench-edge bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -52,12 +52,18 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(PYTEST) -m "not slow" $(ARGS:tests/%=%)
+	cd tests && $(PYTEST) -m "not slow and not console" $(ARGS:tests/%=%)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
 	$(BIN)/python -m pytest tests/helm $(ARGS)
+
+test-console: ## The router's console in a real Chromium; screenshots are kept in build/console
+	@$(INSTALL) edge-router dev console
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium >/dev/null; } \
+		|| { echo "error: the console's tests need Chromium. On Debian: apt install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -m console tests/router/admin $(ARGS)
 
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev

@@ -56,6 +56,7 @@ class LiveWindow:
         rate = 1 / elapsed_s if elapsed_s > 0 else 0.0
         point = {
             "at": round(unix_s, 1),
+            "requests": {tier: done.requests[tier] for tier in (*TIERS, "none")},
             "requests_per_s": {tier: round(done.requests[tier] * rate, 2) for tier in (*TIERS, "none")},
             "failed_per_s": round((done.outcomes.total() - done.outcomes["ok"]) * rate, 2),
             "refused": dict(done.refused),

@@ -38,7 +38,7 @@ export function live(view) {
 
 function drawNumbers(place, points) {
   const now = last(points), minute = points.slice(-60);
-  const sum = (tier) => minute.reduce((total, point) => total + point.requests_per_s[tier], 0);
+  const sum = (tier) => minute.reduce((total, point) => total + point.requests[tier], 0);
   const [edge, cloud, none] = ["edge", "cloud", "none"].map(sum), all = edge + cloud + none;
   const part = (value) => all > 0 ? `${Math.round(100 * value / all)} %` : "–";
   const kpi = (value, label, more) => h("div", { class: "card kpi" }, h("b", null, value), h("span", null, label), more);

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from router.admin.decisions import Decisions
+from router.audit.query import Wanted
 from router.http.signin import COOKIE, CSRF_HEADER
 from shared.keys import generate, hashed
 from shared.testing import answers
@@ -225,7 +228,12 @@ async def test_one_decision_is_found_at_once_and_later_from_the_log(start_router
     assert [each["decision_id"] for each in listed["decisions"]] == [decision_id]
     assert (await call(router, "GET", "/decisions?class=public"))[1]["decisions"] == []
     await router.records(1)
-    router.router.application  # noqa: B018 - the first router keeps running; a second one reads its log
+    policy = router.router.policies.policy
+    afresh = Decisions(router.audit_dir, lambda: policy)  # as after a restart: nothing in memory
+    assert (await afresh.one(decision_id))["words"] == found["words"]
+    assert [row["decision_id"] for row in await afresh.rows(Wanted(tier="edge"), None, 10)] == [decision_id]
+    changed = Decisions(router.audit_dir, lambda: replace(policy, digest="sha256:another"))
+    assert (await changed.one(decision_id))["same"] is True  # the policy of then is in the log
     assert "4111" not in orjson.dumps(found).decode()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -29,10 +29,44 @@ UNLABELLED = """() => [...document.querySelectorAll('button, input, select, text
     && !each.textContent.trim()).map((each) => each.outerHTML)"""
 
 
-async def _stack(start_router: StartRouter, edge: Upstream, cloud: Upstream, **more: Any) -> RunningRouter:
-    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], **more)
-    await router.report(edge, temperature_c=41.0, slots_total=2, slots_busy=0, queued=0, queue_limit=8)
-    return router
+class Stack:
+    """A router, a cloud, and an edge agent that reports `fields` twice a second, however busy the machine is."""
+
+    def __init__(self, router: RunningRouter, edge: Upstream) -> None:
+        self.router = router
+        self.fields: dict[str, Any] = {"temperature_c": 41.0, "slots_total": 2, "slots_busy": 0, "queue_limit": 8}
+        self._edge = edge
+
+    async def report(self, **fields: Any) -> None:
+        """Report now, and these fields from here on."""
+        self.fields |= fields
+        assert await self.router.report(self._edge, **self.fields) == 204
+
+    async def run(self) -> None:
+        while True:
+            await self.report()
+            await asyncio.sleep(0.5)
+
+
+StartStack = Callable[..., Awaitable[Stack]]
+
+
+@pytest.fixture
+async def start_stack(start_router: StartRouter, edge: Upstream, cloud: Upstream) -> AsyncIterator[StartStack]:
+    tasks = []
+
+    async def start(**settings: Any) -> Stack:
+        router = await start_router(**({"clouds": [{"id": "cloud-1", "url": cloud.url}]} | settings))
+        if "keys" in settings:
+            router.session.headers["Authorization"] = f"Bearer {ADMIN}"
+        stack = Stack(router, edge)
+        await stack.report()
+        tasks.append(asyncio.create_task(stack.run()))
+        return stack
+
+    yield start
+    for task in tasks:
+        task.cancel()
 
 
 async def _enter(watched: Watched, router: RunningRouter, view: str, key: str | None = None) -> Any:
@@ -45,10 +79,8 @@ async def _enter(watched: Watched, router: RunningRouter, view: str, key: str | 
     return page
 
 
-async def test_every_view_shows_the_live_stack(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_every_view_shows_the_live_stack(start_stack: StartStack, open_page: OpenPage) -> None:
+    router = (await start_stack()).router
     watched = await open_page()
     page = await _enter(watched, router, "live")
     for text in ("Hello", PERSONAL_TEXT):
@@ -56,7 +88,7 @@ async def test_every_view_shows_the_live_stack(
             await answer.read()
     async with router.ask(headers={"x-isthmus-route": "cloud"}, stream=True) as answer:
         await answer.read()
-    await page.get_by_text(re.compile(r"6[67] % / 33 %")).wait_for()
+    await page.get_by_text("67 % / 33 %").wait_for()
     shown = {
         "live": page.locator("[data-backend='edge-1']", has_text="41.0 °C"),
         "fleet": page.get_by_role("article", name="cloud-1"),
@@ -73,16 +105,14 @@ async def test_every_view_shows_the_live_stack(
     assert watched.faults == []
 
 
-async def test_a_device_that_grows_hot_is_seen_within_two_seconds(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_a_device_that_grows_hot_is_seen_within_two_seconds(start_stack: StartStack, open_page: OpenPage) -> None:
+    stack = await start_stack()
     watched = await open_page()
-    page = await _enter(watched, router, "fleet")
+    page = await _enter(watched, stack.router, "fleet")
     card = page.get_by_role("article", name="edge-1")
     await card.get_by_text("nominal").wait_for()
     began_s = time.monotonic()
-    await router.report(edge, temperature_c=88.5, level="hot", derate_ratio=0.6, seconds_to_throttle=7.0)
+    await stack.report(temperature_c=88.5, level="hot", derate_ratio=0.6, seconds_to_throttle=7.0)
     await card.get_by_text("88.5 °C").wait_for(timeout=2_000)
     await card.get_by_text("hot", exact=True).wait_for(timeout=2_000)
     assert time.monotonic() - began_s < 2 + 2  # the promise, and what a busy machine takes to look
@@ -90,14 +120,12 @@ async def test_a_device_that_grows_hot_is_seen_within_two_seconds(
     assert watched.faults == []
 
 
-async def test_markup_in_names_stays_text(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await start_router(
-        clouds=[{"id": "cloud-1", "url": cloud.url, "models": [{"id": SCRIPT.replace(" ", "/")}]}],
-        aliases={MODEL: SCRIPT.replace(" ", "/")},
-    )
-    await router.report(edge, models=(ServedModel(model_id=SCRIPT, context_tokens=2048),), speculation=SCRIPT[:60])
+async def test_markup_in_names_stays_text(start_stack: StartStack, cloud: Upstream, open_page: OpenPage) -> None:
+    named = SCRIPT.replace(" ", "/")
+    clouds = [{"id": "cloud-1", "url": cloud.url, "models": [{"id": named}]}]
+    stack = await start_stack(clouds=clouds, aliases={MODEL: named})
+    router = stack.router
+    await stack.report(models=(ServedModel(model_id=SCRIPT, context_tokens=2048),), speculation=SCRIPT[:60])
     async with router.ask(headers={"x-request-id": "<script>alert(1)</script>"}) as answer:
         await answer.read()
     watched = await open_page()
@@ -116,11 +144,9 @@ async def test_markup_in_names_stays_text(
 
 
 async def test_a_decision_is_explained_and_corrected_in_two_clicks(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
+    start_stack: StartStack, edge: Upstream, open_page: OpenPage
 ) -> None:
-    router = await _stack(start_router, edge, cloud, keys=KEYS)
-    router.session.headers["Authorization"] = f"Bearer {ADMIN}"
-    await router.report(edge)
+    router = (await start_stack(keys=KEYS)).router
     async with router.ask(PERSONAL_TEXT) as answer:
         await answer.read()
     watched = await open_page()
@@ -137,17 +163,13 @@ async def test_a_decision_is_explained_and_corrected_in_two_clicks(
     await dialog.get_by_text("personal should have been public").wait_for()
     await page.keyboard.press("Escape")
     await dialog.wait_for(state="hidden")
-    await page.get_by_label("class").select_option("secret")
+    await page.locator("select[name=class]").select_option("secret")
     await page.get_by_text("No request is like that.").wait_for()
     assert watched.faults == []
 
 
-async def test_a_reader_sees_all_and_changes_nothing(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud, keys=KEYS)
-    router.session.headers["Authorization"] = f"Bearer {ADMIN}"
-    await router.report(edge)
+async def test_a_reader_sees_all_and_changes_nothing(start_stack: StartStack, open_page: OpenPage) -> None:
+    router = (await start_stack(keys=KEYS)).router
     watched = await open_page()
     page = await _enter(watched, router, "fleet", READER)
     card = page.get_by_role("article", name="edge-1")
@@ -160,10 +182,8 @@ async def test_a_reader_sees_all_and_changes_nothing(
     await page.get_by_role("alert").get_by_text("not known").wait_for()
 
 
-async def test_an_administrator_drains_and_uses_again(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_an_administrator_drains_and_uses_again(start_stack: StartStack, open_page: OpenPage) -> None:
+    router = (await start_stack()).router
     watched = await open_page()
     page = await _enter(watched, router, "fleet")
     card = page.get_by_role("article", name="edge-1")
@@ -179,11 +199,9 @@ async def test_an_administrator_drains_and_uses_again(
 
 
 async def test_the_playground_says_where_an_answer_came_from_and_why(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
+    start_stack: StartStack, edge: Upstream, cloud: Upstream, open_page: OpenPage
 ) -> None:
-    router = await _stack(start_router, edge, cloud, keys=KEYS)
-    router.session.headers["Authorization"] = f"Bearer {ADMIN}"
-    await router.report(edge)
+    router = (await start_stack(keys=KEYS)).router
     watched = await open_page()
     page = await _enter(watched, router, "playground", ADMIN)
     await page.get_by_label("Message").fill("What is the capital of France?")
@@ -203,9 +221,9 @@ async def test_the_playground_says_where_an_answer_came_from_and_why(
 
 
 async def test_a_text_is_tried_without_being_sent(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
+    start_stack: StartStack, edge: Upstream, cloud: Upstream, open_page: OpenPage
 ) -> None:
-    router = await _stack(start_router, edge, cloud)
+    router = (await start_stack()).router
     watched = await open_page(scheme="dark")
     page = await _enter(watched, router, "policy")
     await page.get_by_label("What a user would write").fill(PERSONAL_TEXT)
@@ -217,10 +235,8 @@ async def test_a_text_is_tried_without_being_sent(
     assert watched.faults == []
 
 
-async def test_the_keyboard_reaches_everything(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_the_keyboard_reaches_everything(start_stack: StartStack, open_page: OpenPage) -> None:
+    router = (await start_stack()).router
     async with router.ask() as answer:
         await answer.read()
     watched = await open_page()
@@ -245,10 +261,8 @@ async def test_the_keyboard_reaches_everything(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_a_phone_needs_no_sideways_scrolling(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage, scheme: str
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_a_phone_needs_no_sideways_scrolling(start_stack: StartStack, open_page: OpenPage, scheme: str) -> None:
+    router = (await start_stack()).router
     async with router.ask(stream=True) as answer:
         await answer.read()
     watched = await open_page(width=390, scheme=scheme)
@@ -260,10 +274,8 @@ async def test_a_phone_needs_no_sideways_scrolling(
     assert watched.faults == []
 
 
-async def test_a_router_that_comes_back_is_followed_again(
-    start_router: StartRouter, edge: Upstream, cloud: Upstream, open_page: OpenPage
-) -> None:
-    router = await _stack(start_router, edge, cloud)
+async def test_a_router_that_comes_back_is_followed_again(start_stack: StartStack, open_page: OpenPage) -> None:
+    router = (await start_stack()).router
     watched = await open_page()
     page = await _enter(watched, router, "live")
     await page.locator("#link", has_text="live").wait_for()
