@@ -33,7 +33,9 @@ async def test_cancelled_commands_never_mix_answers(redis_server: RedisServer) -
     """RD-01: 150 callers leave at random moments; every later answer belongs to its own command."""
     draw = random.Random(7)
     async with DelayProxy(redis_server.port, delay_s=0.02) as proxy:
-        store = RedisStateStore(RedisLink(RedisAddress(port=proxy.port), SystemClock()), SystemClock(), ttl_s=60)
+        store = RedisStateStore(
+            RedisLink(RedisAddress(port=proxy.port), SystemClock(), limit_s=5), SystemClock(), ttl_s=60
+        )
         try:
             for round_ in range(150):
                 leaver = asyncio.create_task(store.reports() if round_ % 2 else store.publish(beat("a", round_ + 1)))
