@@ -85,6 +85,7 @@ class _Fleet(NamedTuple):
     poller: CapacityPoller
     health: Health
     directory: FleetDirectory
+    devices: Devices
 
 
 def check_binding(settings: RouterSettings) -> None:
@@ -115,12 +116,11 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
     stores = open_stores(settings, clock)
     doorkeeper = Doorkeeper(_keyring(settings, stores, clock), denials(audit, clock))
-    policies = follow_policy(settings, clock, audit, metrics)
+    policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
     fleet = _fleet(settings, stores, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
-    devices = Devices(stores.devices, clock, required=settings.devices.required)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
@@ -142,17 +142,17 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     handlers = Handlers(
         inference=(inference := Inference(parts)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
-        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, devices),
-        devices=DeviceDesk(doorkeeper, devices, fleet.watch),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
+        devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
     )
     loops = (inference.expire, *_loops(settings, audit, fleet, policies), *stores.loops)
-    ending = (quota.close, *stores.after, stores.fleet.close)
-    after = (audit.flush, *ending, fleet.session.close, _closing(classifier.close, storage.close))
-    built = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
+    after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
+    before = (*stores.before, fleet.watch.refresh, fleet.poller.poll)
+    built = build(handlers, before=before, loops=loops, after=after)
     return Router(built, lifecycle, fleet.directory, registry, policies)
 
 
@@ -182,7 +182,8 @@ def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
     session = new_session(connect_s=settings.timeouts.connect_s)
     watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
-    return _Fleet(session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
+    devices = Devices(stores.devices, clock, required=settings.devices.required)
+    return _Fleet(session, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
 
 
 def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:

@@ -31,12 +31,13 @@ Loop = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Stores(NamedTuple):
-    """All of it; `loops` keep it up to date, `after` ends it."""
+    """All of it; `before` brings it up to date, `loops` keep it so, `after` ends it."""
 
     fleet: StateStore
     keys: Register[KeyBook]
     devices: Register[DeviceBook]
     limiter: Limiter
+    before: tuple[Callable[[], Awaitable[None]], ...]
     loops: tuple[Loop, ...]
     after: tuple[Callable[[], Awaitable[None]], ...]
 
@@ -49,7 +50,8 @@ def open_stores(settings: RouterSettings, clock: Clock) -> Stores:
     """
     keys, devices = file_registers(settings)
     if settings.state.kind == "memory":
-        return Stores(MemoryStateStore(clock, ttl_s=STATE_TTL_S), keys, devices, MemoryLimiter(clock), (), ())
+        store = MemoryStateStore(clock, ttl_s=STATE_TTL_S)
+        return Stores(store, keys, devices, MemoryLimiter(clock), (), (), (store.close,))
     return _in_redis(settings.state, clock, keys, devices)
 
 
@@ -74,7 +76,9 @@ def _in_redis(
             await clock.sleep(_LEARN_S)
 
     store = RedisStateStore(link, clock, ttl_s=STATE_TTL_S, fleet=state.fleet)
-    return Stores(store, agreed_keys, agreed_devices, limiter, (learn, limiter.run), (limiter.leave,))
+    before = (agreed_keys.refresh, agreed_devices.refresh)
+    after = (limiter.leave, store.close)
+    return Stores(store, agreed_keys, agreed_devices, limiter, before, (learn, limiter.run), after)
 
 
 def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], FileRegister[DeviceBook]]:
