@@ -119,7 +119,6 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
     fleet = _fleet(settings, stores, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
-    sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
@@ -132,7 +131,7 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         audit=audit,
         metrics=metrics,
         clock=clock,
-        sessions=sessions,
+        sessions=(sessions := _sessions(settings.sessions, audit_key, clock)),
         answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
@@ -152,8 +151,9 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     loops = (inference.expire, *_loops(settings, audit, fleet, policies), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
     before = (*stores.before, fleet.watch.refresh, fleet.poller.poll)
-    built = build(handlers, before=before, loops=loops, after=after)
-    return Router(built, lifecycle, fleet.directory, registry, policies)
+    return Router(
+        build(handlers, before=before, loops=loops, after=after), lifecycle, fleet.directory, registry, policies
+    )
 
 
 def _loops(
