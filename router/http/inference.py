@@ -249,9 +249,8 @@ class Inference:
             if outlet.committed and len(account.attempts) > 1:
                 # The headers named an earlier candidate: say in the stream who speaks.
                 await outlet.send(b": backend %s\n\n" % exchange.candidate.backend_id.encode())
-            await exchange.relay(outlet.send)
+            await exchange.relay(outlet.send, outlet.finish)
             account.status, account.outcome = 200, "ok"
-            await outlet.finish()
         except (IsthmusError, Refused, asyncio.CancelledError) as error:
             return await self._broken(account, outlet, error)
         finally:
