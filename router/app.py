@@ -87,6 +87,10 @@ class _Fleet(NamedTuple):
     directory: FleetDirectory
     devices: Devices
 
+    def before(self, stores: Stores) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What has to be known ahead of the first request."""
+        return (*stores.before, self.watch.refresh, self.poller.poll)
+
 
 def check_binding(settings: RouterSettings) -> None:
     """Refuse to listen beyond loopback without keys.
@@ -150,10 +154,8 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     )
     loops = (inference.expire, *_loops(settings, audit, fleet, policies), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
-    before = (*stores.before, fleet.watch.refresh, fleet.poller.poll)
-    return Router(
-        build(handlers, before=before, loops=loops, after=after), lifecycle, fleet.directory, registry, policies
-    )
+    app = build(handlers, before=fleet.before(stores), loops=loops, after=after)
+    return Router(app, lifecycle, fleet.directory, registry, policies)
 
 
 def _loops(
