@@ -119,14 +119,14 @@ class AdminApi:
     async def drain(self, request: web.Request) -> web.Response:
         """204; nothing new goes to that backend."""
         self._admit(request, Scope.ADMIN)
-        self._parts.drains.add(_backend_id(request))
+        await self._parts.drains.add(_backend_id(request))
         self._parts.pulse.beat()
         return web.Response(status=204)
 
     async def resume(self, request: web.Request) -> web.Response:
         """204; it is used again."""
         self._admit(request, Scope.ADMIN)
-        self._parts.drains.remove(_backend_id(request))
+        await self._parts.drains.remove(_backend_id(request))
         self._parts.pulse.beat()
         return web.Response(status=204)
 

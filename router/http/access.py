@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiohttp import web
 
 from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
+from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
-from shared.keys import ApiKey, Scope, authenticate, require
+from shared.keys import ApiKey, Scope, require
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -19,20 +20,20 @@ class Doorkeeper:
 
     def __init__(
         self,
-        keys: Sequence[ApiKey],
+        keys: Keyring,
         on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
         *,
         signins: SignIns | None = None,
     ) -> None:
         """`on_denied` hears of each caller who is turned away; `signins` reads the cookies of browsers."""
-        self._keys = tuple(keys)
+        self._keys = keys
         self._on_denied = on_denied
         self._signins = signins
 
     @property
     def asks(self) -> bool:
         """Whether callers need a key."""
-        return bool(self._keys)
+        return self._keys.asks
 
     def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
         """The caller's key, which has `scope` (None: any known key will do).
@@ -40,7 +41,7 @@ class Doorkeeper:
         Raises:
             Unauthenticated: no known key. Forbidden: the key lacks the scope, or another page sent the request.
         """
-        if not self._keys:
+        if not self._keys.asks:
             return None
         try:
             key = self._caller(request)
@@ -58,13 +59,13 @@ class Doorkeeper:
 
     def recognise(self, given: str) -> ApiKey:
         """The known key that `given` is. Raises Unauthenticated."""
-        return authenticate([f"Bearer {given}"], self._keys)
+        return self._keys.authenticate([f"Bearer {given}"])
 
     def _caller(self, request: web.Request) -> ApiKey:
         bearers = request.headers.getall("Authorization", [])
         signed_in = None if bearers else self.signed_in(request)
         if signed_in is None:
-            return authenticate(bearers, self._keys)
+            return self._keys.authenticate(bearers)
         token = request.headers.get(CSRF_HEADER, "")
         if request.method not in _SAFE and not hmac.compare_digest(token.encode(), signed_in.csrf.encode()):
             raise Forbidden(f"A request with a cookie needs the header {CSRF_HEADER}.", code="csrf_token_missing")

@@ -1,7 +1,7 @@
 """Lets a browser stand in for an API key: a signed cookie that ends by itself, and a token against forged requests.
 
 The cookie says which key signed in and until when, under a MAC; nothing is kept for it here, so routers that share an
-audit key know each other's. The key must still stand in the settings. What was signed out stays so in this router.
+audit key know each other's. The key must still be known. What was signed out stays so in this router.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from shared.clock import Clock
@@ -35,10 +35,10 @@ class SignedIn:
 
 
 class SignIns:
-    """Makes and reads cookies; `secret` signs them."""
+    """Makes and reads cookies of the keys that are `known` at that moment; `secret` signs them."""
 
-    def __init__(self, keys: Sequence[ApiKey], secret: bytes, clock: Clock) -> None:
-        self._keys = {bytes.fromhex(key.sha256): key for key in keys}
+    def __init__(self, known: Callable[[], Sequence[ApiKey]], secret: bytes, clock: Clock) -> None:
+        self._known = known
         self._secret = secret
         self._clock = clock
         self._ended: dict[bytes, float] = {}
@@ -62,8 +62,9 @@ class SignIns:
         nonce = claim[:_NONCE_BYTES]
         expires = int.from_bytes(claim[_NONCE_BYTES : _NONCE_BYTES + _TIME_BYTES])
         pseudonym = claim[_NONCE_BYTES + _TIME_BYTES :]
-        key = next((k for digest, k in self._keys.items() if self._pseudonym(digest) == pseudonym), None)
-        if key is None or nonce in self._ended or self._clock.unix_s() >= expires:
+        now_s = self._clock.unix_s()
+        key = next((k for k in self._known() if self._pseudonym(bytes.fromhex(k.sha256)) == pseudonym), None)
+        if key is None or nonce in self._ended or now_s >= min(expires, key.expires_unix_s or expires):
             return None
         return SignedIn(key, self._mac(b"csrf", nonce).hex(), float(expires), nonce)
 
