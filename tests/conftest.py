@@ -52,7 +52,7 @@ def stack() -> Iterator[Stack]:
         {"model_id": ASLEEP, **model, "autoscaling": {"min_replicas": 0}},
     ]
     cloud = {"models": models, "life": {"drain_s": 180}}
-    with running_stack({"cloud": cloud, "up": {"stop_limit_s": 200}}) as started:
+    with running_stack({"cloud": cloud, "up": {"stop_limit_s": 200, "ready_limits_s": {"cloud": 900}}}) as started:
         yield started
 
 

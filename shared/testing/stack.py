@@ -18,7 +18,7 @@ from shared.settings import environment
 from shared.testing.program import Program, child_environment, isthmus
 
 CACHE_VARIABLE = "ISTHMUS_TEST_CACHE"
-START_LIMIT_S = 900
+START_LIMIT_S = 1200
 
 
 @dataclass(frozen=True)
