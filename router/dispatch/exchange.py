@@ -26,10 +26,14 @@ from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
 from shared.http.names import OUTPUT_CAP_HEADER
+from shared.openai.facts import Endpoint
 
 _OUTPUT_CAP = re.compile(r"[0-9]{1,9}; reason=[a-z_]{1,32}")
 _TAIL_S = 1.0
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
+_TYPED = frozenset({Endpoint.RESPONSES, Endpoint.MESSAGES})
+_ANSWERS = ("choices", "data", "output")
+"""Where an answer has what it says: chat and completions, embeddings, responses. A message says what it is."""
 _TIMEOUTS = {
     "connect": Outcome.CONNECT_TIMEOUT,
     "first_token": Outcome.FIRST_TOKEN_TIMEOUT,
@@ -84,7 +88,7 @@ class Exchange:
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
-        self._check = StreamCheck()
+        self._check = StreamCheck(typed=job.path in _TYPED)
         new_filter = job.filters.get(candidate.zone.tier)
         self._filter = None if new_filter is None else AnswerFilter(new_filter)
         self._held: list[bytes] = []
@@ -228,8 +232,9 @@ class Exchange:
         if answer is None:
             raise self._failed(StreamBroken("The backend's answer is not one."))
         usage = answer.get("usage")
-        if isinstance(usage, dict) and type(tokens := usage.get("completion_tokens")) is int:
-            self.attempt.completion_tokens = tokens
+        if isinstance(usage, dict):
+            tokens = usage.get("completion_tokens", usage.get("output_tokens"))
+            self.attempt.completion_tokens = tokens if type(tokens) is int else None
         try:
             self.body = raw if self._filter is None else self._filter.whole(raw)
         except StreamBroken as error:
@@ -290,7 +295,7 @@ def _answer_of(raw: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(answer, dict) or answer.get("error") is not None:
         return None
-    return answer if answer.get("choices") or answer.get("data") else None
+    return answer if any(answer.get(name) for name in _ANSWERS) or answer.get("type") == "message" else None
 
 
 def _timeout(phase: str) -> BackendTimeout:

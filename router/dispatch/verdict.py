@@ -16,7 +16,7 @@ class Outcome(StrEnum):
     CONTEXT_EXCEEDED = "context_exceeded"
     """400 for length: a candidate with more room may still serve it."""
     MODEL_GONE = "model_gone"
-    """404 for a model that the backend was thought to serve."""
+    """404 for a model that the backend was thought to serve, or for an API that it does not have."""
     RATE_LIMITED = "rate_limited"
     BUSY = "busy"
     FAILED = "failed"
@@ -76,7 +76,7 @@ def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool) -
         return Outcome.BUSY
     if status == 400 and code == "context_length_exceeded":
         return Outcome.CONTEXT_EXCEEDED
-    if status == 404 and code in ("model_not_found", "model_not_served"):
+    if status == 404 and code in ("model_not_found", "model_not_served", "unknown_route"):
         return Outcome.MODEL_GONE
     if 400 <= status < 500:
         return Outcome.REFUSED_REQUEST

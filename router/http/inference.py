@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -24,17 +25,26 @@ from router.http.judge import Judge, Judged
 from router.http.outlet import ClientStream
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
+from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit, body_digest, mint
 from router.privacy.returning import Answers
 from router.privacy.sessions import Sessions
 from shared.clock import Clock
-from shared.errors import BackendError, Draining, IsthmusError, NoCapacity, QueueFull, RateLimited
+from shared.errors import (
+    BackendError,
+    Draining,
+    IsthmusError,
+    NoCapacity,
+    PolicyBlocked,
+    QueueFull,
+    RateLimited,
+)
 from shared.fleet import FleetSnapshot, Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.keys import Scope
-from shared.openai.facts import Endpoint
+from shared.openai.facts import REWRITABLE, Endpoint
 from shared.openai.validation import validate
 from shared.privacy import Action, is_stricter, strictest
 from shared.telemetry import RouterMetrics
@@ -191,7 +201,8 @@ class Inference:
     def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
         model = judged.facts.request.model
         travels = raw if model == body["model"] else with_model(raw, model)
-        travels = with_fields(travels, capped_fields(body, judged.decision.rule_cap_tokens))
+        capped = capped_fields(judged.facts.request.endpoint, body, judged.decision.rule_cap_tokens)
+        travels = with_fields(travels, capped)
         return Job(
             path=account.endpoint,
             body=travels,
@@ -204,10 +215,20 @@ class Inference:
             contexts=_contexts(judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
-            filters=self._parts.answers.filters(
-                judged.masked.placeholders if judged.masked else None, scan=judged.decision.scan_answers
-            ),
+            filters=self._filters(judged),
         )
+
+    def _filters(self, judged: Judged) -> Mapping[Literal["edge", "cloud"], NewFilter]:
+        """How answers are rewritten, by tier."""
+        endpoint = judged.facts.request.endpoint
+        placeholders = judged.masked.placeholders if judged.masked else None
+        filters = self._parts.answers.filters(placeholders, scan=judged.decision.scan_answers)
+        if endpoint is Endpoint.EMBEDDINGS:
+            return {}  # there is no text in such an answer
+        if filters and endpoint not in REWRITABLE:
+            message = "Answers are scanned here, and those of this API cannot be."
+            raise PolicyBlocked(message, code="answers_unscannable")
+        return filters
 
     async def _whole(self, account: Account, job: Job) -> web.StreamResponse:
         exchange = await self._parts.dispatcher.open(job, account.attempts)
