@@ -88,9 +88,12 @@ class Exchange:
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
-        self._check = StreamCheck(typed=job.path in _TYPED)
         new_filter = job.filters.get(candidate.zone.tier)
-        self._filter = None if new_filter is None else AnswerFilter(new_filter)
+        self._answer = None if new_filter is None else AnswerFilter(new_filter)
+        self._filter = self._answer or job.watch
+        self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=self._filter is not None)
+        if job.watch is not None:
+            job.watch.restart()
         self._held: list[bytes] = []
         self._closed = False
 
@@ -132,7 +135,14 @@ class Exchange:
             while not check.ended:
                 if events:
                     await send(_joined(events))
-                events = await silence.watched(self._next_events(response), check.data_events)
+                before = check.data_events
+                self._ledger.began_reading(self._clock.now_ms())
+                try:
+                    events = await silence.watched(self._next_events(response), check.data_events)
+                finally:
+                    self._ledger.ended_reading()
+                if check.data_events != before:  # comments are no sign of progress
+                    self._ledger.moved(self._clock.now_ms())
         except SilentTooLong:
             self._end(Outcome.IDLE_TIMEOUT)
             raise _timeout("idle") from None
@@ -236,7 +246,7 @@ class Exchange:
             tokens = usage.get("completion_tokens", usage.get("output_tokens"))
             self.attempt.completion_tokens = tokens if type(tokens) is int else None
         try:
-            self.body = raw if self._filter is None else self._filter.whole(raw)
+            self.body = raw if self._answer is None else self._answer.whole(raw)
         except StreamBroken as error:
             raise self._failed(error) from None
         self._end(Outcome.OK)

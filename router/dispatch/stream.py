@@ -20,8 +20,8 @@ class StreamCheck:
     __slots__ = (
         "_cutter",
         "_finished",
+        "_one_by_one",
         "_read",
-        "_typed",
         "completion_tokens",
         "content_events",
         "data_events",
@@ -30,11 +30,12 @@ class StreamCheck:
         "has_content",
     )
 
-    def __init__(self, *, typed: bool = False) -> None:
-        """`typed` events name their kind themselves, as those of the responses and the messages API do."""
+    def __init__(self, *, typed: bool = False, one_by_one: bool = False) -> None:
+        """`typed` events name their kind themselves, as those of the responses and the messages API do. `one_by_one`:
+        each event is returned by itself, for someone who reads it; else several may be returned as one piece."""
         self._cutter = EventCutter()
         self._read = read_typed_event if typed else read_event
-        self._typed = typed
+        self._one_by_one = typed or one_by_one
         self._finished = False
         self.has_content = False
         self.done = False
@@ -50,7 +51,7 @@ class StreamCheck:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Whole events that `chunk` completes, up to the end of the stream or its first fault."""
-        if not self._typed and not self._cutter.rest and not self.ended and self._take_burst(chunk):
+        if not self._one_by_one and not self._cutter.rest and not self.ended and self._take_burst(chunk):
             return [chunk]
         good: list[bytes] = []
         try:

@@ -11,6 +11,8 @@ class Outcome(StrEnum):
 
     OK = "ok"
     CLIENT_LEFT = "client_left"
+    HEDGE_LOST = "hedge_lost"
+    """Another backend, asked later, had content first."""
     REFUSED_REQUEST = "refused_request"
     """4xx that another backend would give too: passed through, never retried."""
     CONTEXT_EXCEEDED = "context_exceeded"
@@ -51,6 +53,7 @@ class Meaning:
 MEANINGS: dict[Outcome, Meaning] = {
     Outcome.OK: Meaning(Effect.HEAL, fails_over=False),
     Outcome.CLIENT_LEFT: Meaning(Effect.NONE, fails_over=False),
+    Outcome.HEDGE_LOST: Meaning(Effect.NONE, fails_over=False),
     Outcome.REFUSED_REQUEST: Meaning(Effect.HEAL, fails_over=False),
     Outcome.CONTEXT_EXCEEDED: Meaning(Effect.HEAL, fails_over=True),
     Outcome.MODEL_GONE: Meaning(Effect.NONE, fails_over=True),

@@ -24,6 +24,7 @@ from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
 from router.http.outlet import ClientStream
 from router.http.quota import Quota
+from router.http.resumption import Asking, Resumption
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.answers import NewFilter
@@ -53,6 +54,7 @@ from shared.telemetry import RouterMetrics
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
+OK = "ok"
 CLIENT_LEFT = "client_left"
 BROKEN = "broken"
 
@@ -177,7 +179,9 @@ class Inference:
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
-        return await (self._stream(request, account, job) if job.stream else self._whole(account, job))
+        if not job.stream:
+            return await self._whole(account, job)
+        return await self._stream(request, account, job, Asking(body, asked, key, session.pin, judged))
 
     def _note(self, account: Account, judged: Judged) -> None:
         decision = account.decision = judged.decision
@@ -251,32 +255,44 @@ class Inference:
         exchange = await self._parts.dispatcher.open(job, account.attempts)
         try:
             self._chosen(account, exchange)
-            account.status, account.outcome = 200, "ok"
+            account.status, account.outcome = 200, OK
             headers = answer_headers(account) | exchange.passed_headers()
             return web.Response(body=exchange.body, content_type="application/json", headers=headers)
         finally:
             exchange.close()
 
-    async def _stream(self, request: web.Request, account: Account, job: Job) -> web.StreamResponse:
-        exchange: Exchange | None = None
+    async def _stream(self, request: web.Request, account: Account, job: Job, asking: Asking) -> web.StreamResponse:
+        parts = self._parts
+        exchanges: list[Exchange] = []
+        resumption = Resumption.of(parts.judge, parts.dispatcher, parts.audit, account, asking, job)
 
         def headers() -> dict[str, str]:
-            return answer_headers(account) | (exchange.passed_headers() if exchange is not None else {})
+            told = answer_headers(account)
+            for exchange in exchanges[:1]:
+                told |= exchange.passed_headers() | (resumption.headers(exchange.candidate) if resumption else {})
+            return told
 
-        outlet = ClientStream(request, headers=headers, keepalive_s=self._parts.keepalive_s)
+        async def finish(data: bytes) -> None:
+            await outlet.finish(data)
+            account.status, account.outcome = 200, OK
+
+        outlet = ClientStream(request, headers=headers, keepalive_s=parts.keepalive_s)
         try:
-            exchange = await self._parts.dispatcher.open(job, account.attempts)
+            exchange = await parts.dispatcher.open(resumption.job if resumption else job, account.attempts)
+            exchanges.append(exchange)
             self._chosen(account, exchange)
             if outlet.committed and len(account.attempts) > 1:
                 # The headers named an earlier candidate: say in the stream who speaks.
                 await outlet.send(b": backend %s\n\n" % exchange.candidate.backend_id.encode())
-            await exchange.relay(outlet.send, outlet.finish)
-            account.status, account.outcome = 200, "ok"
+            if resumption is None:
+                await exchange.relay(outlet.send, finish)
+            else:
+                await resumption.relay(exchange, outlet.send, finish, exchanges.append)
         except (IsthmusError, Refused, asyncio.CancelledError) as error:
             return await self._broken(account, outlet, error)
         finally:
             outlet.close()
-            if exchange is not None:
+            for exchange in exchanges:
                 exchange.close()
         return outlet.response or web.Response()
 
@@ -305,6 +321,8 @@ class Inference:
         return True
 
     def _left(self, account: Account) -> None:
+        if account.outcome == OK:  # it had its whole answer
+            return
         account.outcome = CLIENT_LEFT
         self._parts.metrics.cancelled.inc()
 
