@@ -104,7 +104,8 @@ async def test_two_workers_are_one_router(family: Family, edge: Upstream, tmp_pa
     os.kill(victim, signal.SIGKILL)
     await _until(lambda: _replaced(family, victim))
     assert await family.metric("isthmus_router_requests_total{") == counted
-    assert (await family.ask())[0] == 200
+    assert await family.report(edge, 2) == 204, "what the fleet last was, the parent knows"
+    await _until(lambda: _all_served(family))
 
     family.program.process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(family.program.process.wait, 30) == 0
