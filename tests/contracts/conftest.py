@@ -35,7 +35,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
         opened: StateStore = MemoryStateStore(SystemClock(), ttl_s=TTL_S)
     else:
         server: RedisServer = request.getfixturevalue("redis_server")
-        opened = RedisStateStore(RedisLink(RedisAddress(url=server.url), SystemClock(), limit_s=5), SystemClock(), ttl_s=TTL_S)
+        opened = RedisStateStore(
+            RedisLink(RedisAddress(url=server.url), SystemClock(), limit_s=5), SystemClock(), ttl_s=TTL_S
+        )
         for report in await opened.reports():
             await opened.forget(report.heartbeat.backend_id)
     yield opened
