@@ -204,6 +204,30 @@ class OutlierSettings(_Section):
     )
 
 
+class ListenerTlsSettings(_Section):
+    """Certificate of this router, in PEM; files that are replaced are used within seconds, without a restart."""
+
+    cert_file: Path = Field(description="Certificate, and what chains it to its authority.")
+    key_file: Path = Field(description="Its private key.")
+    client_ca_file: Path | None = Field(
+        default=None, description="Authorities of clients: nobody comes in without a certificate by one of them."
+    )
+
+
+class BackendTlsSettings(_Section):
+    """How backends with https addresses are reached; files that are replaced are used within seconds."""
+
+    ca_file: Path | None = Field(default=None, description="Authorities to trust besides those of the system.")
+    cert_file: Path | None = Field(default=None, description="Certificate shown to backends, for mutual TLS.")
+    key_file: Path | None = Field(default=None, description="Its private key.")
+
+    @model_validator(mode="after")
+    def _pair(self) -> BackendTlsSettings:
+        if (self.cert_file is None) is not (self.key_file is None):
+            raise ValueError("cert_file and key_file are set together")
+        return self
+
+
 class StateSettings(_Section):
     """Where fleet state lives."""
 
@@ -269,6 +293,7 @@ class RouterSettings(SectionSettings, section="router"):
 
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback, keys are required.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    workers: int = Field(1, ge=1, le=256, description="Processes that serve the port together.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     keys: tuple[KeySettings, ...] = Field(
         default=(), description="Known API keys; without any here or in keys_file, no key is asked for."
@@ -289,6 +314,10 @@ class RouterSettings(SectionSettings, section="router"):
     retry: RetrySettings = Field(default_factory=RetrySettings, description="How much load failover may add.")
     outliers: OutlierSettings = Field(
         default_factory=OutlierSettings, description="When a failing or frozen backend is left alone."
+    )
+    tls: ListenerTlsSettings | None = Field(default=None, description="Serve over TLS; unset: over plain HTTP.")
+    backend_tls: BackendTlsSettings = Field(
+        default_factory=BackendTlsSettings, description="TLS to backends with https addresses."
     )
     clouds: tuple[CloudSettings, ...] = Field(default=(), description="Cloud endpoints.")
     edges: tuple[EdgeBackendSettings, ...] = Field(default=(), description="Edge agents that do not report.")

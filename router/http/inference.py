@@ -48,7 +48,7 @@ from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope
 from shared.openai.facts import REWRITABLE, Endpoint
 from shared.openai.validation import validate
-from shared.privacy import Action, is_stricter, strictest
+from shared.privacy import Action, PrivacyClass, is_stricter, strictest
 from shared.telemetry import RouterMetrics
 
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
@@ -168,6 +168,7 @@ class Inference:
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
         session = parts.sessions.of(asked.session, account.key_name)
+        await parts.sessions.settle_pin(session, strictest(found.privacy_class, asked.privacy or PrivacyClass.PUBLIC))
         account.pinned_class = session.pin
         effective = parts.judge.effective(found, asked, key, pin=session.pin)
         session.tighten(strictest(found.privacy_class, effective))
