@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import random
@@ -14,13 +15,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from router.admin.api import AdminApi, AdminParts
-from router.admin.decisions import Decisions
-from router.admin.fleet_view import FleetView
-from router.admin.pages import Pages
-from router.admin.pulse import Pulse
-from router.admin.routes import admin_routes
-from router.admin.session import SessionDesk
+from router.admin.wiring import Admin
 from router.audit.files import load_key
 from router.audit.log import AuditLog
 from router.audit.storage import AuditStorage, Sync
@@ -29,7 +24,7 @@ from router.dispatch.clients import CloudClient, EdgeClient, new_session
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
-from router.dispatch.ledger import Ledgers
+from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
@@ -59,17 +54,21 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
+    BackendTlsSettings,
+    OutlierSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
     StaticModelSettings,
 )
 from router.stores import Stores, file_registers, open_stores, secret_in
+from router.workers.member import Member, MemberStorage
 from shared.breaker import BreakerRules
 from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
+from shared.http.tls import ClientTls, TlsFiles
 from shared.keys import ApiKey
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
@@ -93,6 +92,7 @@ class _Fleet(NamedTuple):
     """Everything by which the fleet is known and reached."""
 
     session: aiohttp.ClientSession
+    tls: ClientTls
     watch: FleetWatch
     poller: CapacityPoller
     health: Health
@@ -119,36 +119,35 @@ def check_binding(settings: RouterSettings) -> None:
         )
 
 
-async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None) -> Router:
-    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before.
+async def build_router(
+    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
+) -> Router:
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
+    `member` says that this is one of several workers.
 
     Raises:
         SettingsError: a file, folder, policy or address in the settings does not work.
     """
     check_binding(settings)
-    registry, lifecycle = new_registry(), Lifecycle()
-    metrics = RouterMetrics(registry)
+    lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
-    audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
-    storage, audit = _audit(settings.audit, audit_key, clock, metrics)
-    stores = open_stores(settings, clock)
+    storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
+    fleet = _fleet(settings, stores := open_stores(settings, clock, member), clock)
     doorkeeper, signins = _doors(settings, audit_key, stores, audit, clock)
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
-    fleet = _fleet(settings, stores, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
-    judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         quota=(quota := Quota(stores.limiter)),
-        judge=judge,
+        judge=(judge := Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)),
         dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
         directory=fleet.directory,
         health=fleet.health,
         audit=audit,
         metrics=metrics,
         clock=clock,
-        sessions=(sessions := _sessions(settings.sessions, audit_key, clock)),
+        sessions=(sessions := _sessions(settings.sessions, audit_key, clock, member)),
         answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
@@ -163,13 +162,32 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
     )
-    pulse, routes = _admin(settings, handlers, signins, fleet, parts, policies)
-    loops = (inference.expire, pulse.run, *_loops(settings, audit, fleet, policies), *stores.loops)
+    admin = Admin(handlers, signins, parts, policies, fleet.devices, fleet.drains, audit_folder(settings.audit))
+    loops = (inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
-    app = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=routes)
+    app = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
     return Router(app, lifecycle, fleet.directory, registry, policies)
+
+
+def _loops(
+    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower, clock: Clock
+) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+    """What goes on beside the requests."""
+    loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
+        audit.run,
+        lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
+        lambda: fleet.poller.run(settings.capacity_interval_s),
+        lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.drains.follow(DRAINS_INTERVAL_S),
+        lambda: fleet.tls.following.run(clock),
+    ]
+    return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
+
+
+def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetrics) -> Answers:
+    return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
 
 
 def _doors(
@@ -181,67 +199,29 @@ def _doors(
     return Doorkeeper(keys, denials(audit, clock), signins=signins), signins
 
 
-def _admin(
-    settings: RouterSettings,
-    handlers: Handlers,
-    signins: SignIns,
-    fleet: _Fleet,
-    parts: InferenceParts,
-    policies: PolicyFollower,
-) -> tuple[Pulse, list[web.RouteDef]]:
-    """Console and admin API: what keeps them up to date, and their routes."""
-    doorkeeper, lifecycle, clock = parts.doorkeeper, parts.lifecycle, parts.clock
-    view = FleetView(fleet.directory, fleet.devices, fleet.drains)
-    decisions = Decisions(audit_folder(settings.audit), lambda: policies.policy)
-    pulse = Pulse(view, fleet.directory, decisions, lifecycle, clock)
-    parts.audit.listen(pulse.hear)
-    api = AdminApi(
-        AdminParts(
-            doorkeeper=doorkeeper,
-            lifecycle=lifecycle,
-            pulse=pulse,
-            view=view,
-            decisions=decisions,
-            drains=fleet.drains,
-            policies=policies,
-            explain=handlers.explain,
-            feedback=handlers.feedback,
-        )
-    )
-    desk, pages = SessionDesk(doorkeeper, signins), Pages(doorkeeper)
-    return pulse, admin_routes(doorkeeper, api, desk, handlers.devices, pages)
-
-
-def _loops(
-    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower
-) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-    """What goes on beside the requests."""
-    loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
-        audit.run,
-        lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
-        lambda: fleet.poller.run(settings.capacity_interval_s),
-        lambda: policies.run(settings.policy.reload_s),
-        lambda: fleet.drains.follow(DRAINS_INTERVAL_S),
-    ]
-    return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
-
-
-def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetrics) -> Answers:
-    return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
-
-
 def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
-    health = Health(Ledgers(BreakerRules()), _targets(settings))
-    session = new_session(connect_s=settings.timeouts.connect_s)
+    health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
+    tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
+    session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
     watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
     drains = Drains(stores.drains, clock)
     directory = FleetDirectory(watch, poller, health, clock, drained=drains)
-    return _Fleet(session, watch, poller, health, directory, devices, drains)
+    return _Fleet(session, tls, watch, poller, health, directory, devices, drains)
 
 
-def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
+def _files_of(tls: BackendTlsSettings) -> TlsFiles:
+    return TlsFiles(tls.cert_file, tls.key_file, tls.ca_file)
+
+
+def audit_storage(settings: AuditSettings) -> tuple[AuditStorage, bytes]:
+    """Where records are kept, and the key of their chain; one process alone may hold it.
+
+    Raises:
+        SettingsError: folder or key cannot be used, or another process writes there.
+    """
+    key = load_key(settings.key_file or home() / "audit.key", create=True)
     storage = AuditStorage(
         audit_folder(settings),
         key,
@@ -249,8 +229,20 @@ def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMet
         total_bytes=settings.total_bytes,
         sync=settings.sync,
     )
+    return storage, key
+
+
+def _audit(
+    settings: AuditSettings, clock: Clock, metrics: RouterMetrics, member: Member | None
+) -> tuple[AuditStorage | MemberStorage, AuditLog, bytes]:
+    storage: AuditStorage | MemberStorage
+    if member is None:
+        storage, key = audit_storage(settings)
+    else:
+        key = load_key(settings.key_file or home() / "audit.key", create=True)
+        storage = MemberStorage(member, asyncio.get_running_loop())
     log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
-    return storage, log
+    return storage, log, key
 
 
 def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, scanner: TextScanner) -> Classifier:
@@ -264,9 +256,10 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
     )
 
 
-def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock) -> Sessions:
+def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member: Member | None) -> Sessions:
     key = hashlib.sha256(b"sessions" + audit_key).digest()
-    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit)
+    elsewhere = None if member is None else member.pinned
+    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit, elsewhere=elsewhere)
 
 
 def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
@@ -296,16 +289,25 @@ def audit_folder(settings: AuditSettings) -> Path:
     return settings.dir or home() / "audit"
 
 
+def _outliers(settings: OutlierSettings) -> OutlierRules:
+    return OutlierRules(settings.failure_ratio, settings.least_attempts, int(settings.frozen_after_s * 1000))
+
+
 def _targets(settings: RouterSettings) -> Targets:
+    limit = settings.limits.backend_in_flight
     configured = {
-        cloud.id: Access(secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"), cloud.rate_domain)
+        cloud.id: Access(
+            secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"),
+            cloud.rate_domain,
+            cloud.max_in_flight or limit,
+        )
         for cloud in settings.clouds
     }
     shared_key = secret_in(settings.edge_api_key_file, "router.edge_api_key_file")
     for edge in settings.edges:
         own = secret_in(edge.api_key_file, f"router.edges.{edge.id}.api_key_file")
-        configured[edge.id] = Access(own or shared_key)
-    return Targets(configured, edge=Access(shared_key))
+        configured[edge.id] = Access(own or shared_key, in_flight_limit=edge.max_in_flight or limit)
+    return Targets(configured, edge=Access(shared_key, in_flight_limit=limit))
 
 
 def _polled(settings: RouterSettings) -> tuple[Polled, ...]:
