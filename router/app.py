@@ -39,6 +39,7 @@ from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
+from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
 from router.inforce import follow_policy
@@ -157,6 +158,7 @@ async def build_router(
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
+        openapi=OpenApi(doorkeeper),
     )
     loops = (inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
