@@ -121,11 +121,11 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     storage, audit = _audit(settings.audit, audit_key, clock, metrics)
     doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
     policies = follow_policy(settings, clock, audit, metrics)
-    fleet = _fleet(settings, clock)
+    devices = _devices(settings.devices, clock)
+    fleet = _fleet(settings, clock, devices)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     sessions = _sessions(settings.sessions, audit_key, clock)
     judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
-    devices = _devices(settings.devices, clock)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
@@ -180,11 +180,12 @@ def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetric
     return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
 
 
-def _fleet(settings: RouterSettings, clock: Clock) -> _Fleet:
+def _fleet(settings: RouterSettings, clock: Clock, devices: Devices) -> _Fleet:
     health = Health(Ledgers(BreakerRules()), _targets(settings))
     store = open_store(settings.state, clock)
     session = new_session(connect_s=settings.timeouts.connect_s)
-    watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
+    last_known_ms = int(settings.state.last_known_s * 1000)
+    watch = FleetWatch(store, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     return _Fleet(store, session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
 

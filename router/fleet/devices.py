@@ -25,6 +25,7 @@ from shared.clock import Clock
 from shared.enrolment import Join
 from shared.errors import Forbidden, InvalidRequest, NotFound, SettingsError, Unauthenticated
 from shared.keys import hashed
+from shared.state.port import Report
 
 TOKEN_PREFIX = "ist-"  # noqa: S105 - how such tokens begin, none of them
 _MOST_INVITATIONS = 256
@@ -91,6 +92,7 @@ class Devices:
         self._log = logs.get("devices")
         self._register = Register()
         self._stamp: tuple[int, int, int] | None = None
+        self._verdicts: dict[str, tuple[Report, Register, Refusal | None]] = {}
         self._read()
 
     def all(self) -> tuple[Device, ...]:
@@ -167,6 +169,29 @@ class Devices:
             raise Unauthenticated(_WORDS[refusal], code=refusal)
         if refusal is not None:
             raise Forbidden(_WORDS[refusal], code=refusal)
+
+    def trusted(self, reports: Iterable[Report]) -> list[Report]:
+        """Those of `reports`, which came by way of a store that others write to, that `check` would not refuse.
+
+        A report is checked once for each state of the register. While the register cannot be read, it holds as it was.
+        """
+        with contextlib.suppress(SettingsError):
+            self._read()
+        verdicts = {report.heartbeat.backend_id: self._verdict(report) for report in reports}
+        self._verdicts = verdicts
+        return [report for report, _, refusal in verdicts.values() if refusal is None]
+
+    def _verdict(self, report: Report) -> tuple[Report, Register, Refusal | None]:
+        backend_id, signed = report.heartbeat.backend_id, report.signed
+        known = self._verdicts.get(backend_id)
+        if known is not None and known[0] is report and known[1] is self._register:
+            return known
+        refusal = self._refusal(
+            backend_id, b"" if signed is None else signed.body, signed.signature if signed else None
+        )
+        if refusal is not None and refusal is not (known[2] if known is not None else None):
+            self._log.warning("stored_report_refused", backend=backend_id, reason=refusal)
+        return report, self._register, refusal
 
     def _refusal(self, backend_id: str, body: bytes, header: str | None) -> Refusal | None:
         known = [each for each in self._register.devices if each.backend_id == backend_id]

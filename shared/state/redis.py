@@ -23,24 +23,26 @@ from shared.clock import Clock
 from shared.errors import SettingsError, StateUnavailable
 from shared.fleet import Heartbeat
 from shared.state.ordering import MAX_RETIRED
-from shared.state.port import Report
+from shared.state.port import Report, Signed
 
 COMMAND_LIMIT_S = 0.25
 _BREAKER = BreakerRules(failures=2, open_ms=500, max_open_ms=5_000)
 _POOL_SIZE = 8
 
 # The braces keep all keys in one slot of a Redis Cluster. Per backend: `heads` who and which beat, `beats` the beat
-# itself, `seen` when it came (server milliseconds).
-_KEYS = ["isthmus:{fleet}:v1:heads", "isthmus:{fleet}:v1:beats", "isthmus:{fleet}:v1:seen"]
+# itself, `seen` when it came (server milliseconds), `signatures` what its device signed it with.
+_KEYS = [f"isthmus:{{fleet}}:v1:{name}" for name in ("heads", "beats", "seen", "signatures")]
 
 _EXPIRE = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. (now - ttl))) do
   redis.call('HDEL', KEYS[1], id) redis.call('HDEL', KEYS[2], id) redis.call('ZREM', KEYS[3], id)
+  redis.call('HDEL', KEYS[4], id)
 end
 """
-# ARGV: ttl_ms, id, instance, sequence, beat, most retired. Mirrors `ordering.order_of`; one contract suite holds both.
+# ARGV: ttl_ms, id, instance, sequence, beat, most retired, signature or nothing. Mirrors `ordering.order_of`; one
+# contract suite holds both.
 _PUBLISH = (
     "local ttl = tonumber(ARGV[1])"
     + _EXPIRE
@@ -63,6 +65,7 @@ end
 redis.call('HSET', KEYS[1], id, cjson.encode({instance, ARGV[4], unpack(retired)}))
 redis.call('HSET', KEYS[2], id, ARGV[5])
 redis.call('ZADD', KEYS[3], now, id)
+if ARGV[7] == '' then redis.call('HDEL', KEYS[4], id) else redis.call('HSET', KEYS[4], id, ARGV[7]) end
 return 1
 """
 )
@@ -72,13 +75,15 @@ _REPORTS = (
     + """
 local out = {}
 for _, id in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-  out[#out + 1] = {now - tonumber(redis.call('ZSCORE', KEYS[3], id)), redis.call('HGET', KEYS[2], id)}
+  local age = now - tonumber(redis.call('ZSCORE', KEYS[3], id))
+  out[#out + 1] = {age, redis.call('HGET', KEYS[2], id), redis.call('HGET', KEYS[4], id)}
 end
 return out
 """
 )
 _FORGET = (
     "redis.call('HDEL', KEYS[1], ARGV[1]) redis.call('HDEL', KEYS[2], ARGV[1]) redis.call('ZREM', KEYS[3], ARGV[1])"
+    " redis.call('HDEL', KEYS[4], ARGV[1])"
 )
 
 
@@ -107,15 +112,16 @@ class RedisStateStore:
         self._running: set[asyncio.Task[Any]] = set()
         self._seen: dict[str, Report] = {}
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         beat = heartbeat
-        arguments: list[str | int] = [
+        arguments: list[str | int | bytes] = [
             self._ttl_ms,
             beat.backend_id,
             beat.instance,
             beat.sequence,
-            beat.model_dump_json(),
+            signed.body if signed is not None else beat.model_dump_json(),
             MAX_RETIRED,
+            signed.signature if signed is not None else "",
         ]
         return bool(await self._call(lambda: self._publish(keys=_KEYS, args=arguments)))
 
@@ -123,15 +129,16 @@ class RedisStateStore:
         rows = await self._call(lambda: self._reports(keys=_KEYS, args=[self._ttl_ms]))
         now_ms = self._clock.now_ms()
         seen: dict[str, Report] = {}
-        for age_ms, raw in rows:
+        for age_ms, raw, signature in rows:
             try:
                 beat = Heartbeat.model_validate_json(raw)
             except ValidationError:
                 continue  # written by another version: this reader cannot judge it
             known = self._seen.get(beat.backend_id)
-            if known is None or (known.heartbeat.instance, known.heartbeat.sequence) != (beat.instance, beat.sequence):
+            signed = _signed(raw, signature)
+            if known is None or _beat_of(known) != (beat.instance, beat.sequence, signed):
                 # A reader that starts late must not take an old beat for a new one.
-                known = Report(beat, now_ms - min(max(int(age_ms), 0), self._ttl_ms))
+                known = Report(beat, now_ms - min(max(int(age_ms), 0), self._ttl_ms), signed)
             seen[beat.backend_id] = known
         self._seen = seen
         return tuple(seen[backend_id] for backend_id in sorted(seen))
@@ -170,6 +177,15 @@ class RedisStateStore:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # read, so that a command whose caller left does not warn
+
+
+def _beat_of(report: Report) -> tuple[str, int, Signed | None]:
+    return report.heartbeat.instance, report.heartbeat.sequence, report.signed
+
+
+def _signed(raw: bytes, signature: bytes | None) -> Signed | None:
+    # A signature is ASCII; what is not is none, and is refused as such.
+    return None if signature is None else Signed(raw, signature.decode(errors="replace"))
 
 
 def _pool(address: RedisAddress, limit_s: float) -> BlockingConnectionPool:

@@ -7,7 +7,7 @@ import time
 from itertools import pairwise
 
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
-from shared.state.port import StateStore
+from shared.state.port import Signed, StateStore
 
 
 def beat(backend_id: str = "pi-1", *, instance: str = "instance-a", sequence: int = 1, url: str = "") -> Heartbeat:
@@ -27,6 +27,17 @@ async def test_a_beat_comes_back_as_it_was(store: StateStore) -> None:
     assert await store.publish(beat())
     [report] = await store.reports()
     assert report.heartbeat == beat()
+
+
+async def test_what_a_beat_was_read_from_is_kept_with_it(store: StateStore) -> None:
+    """Byte for byte, because that is what is signed; a beat without a signature takes the last one's away."""
+    body = beat().model_dump_json().encode() + b" "
+    assert await store.publish(beat(), Signed(body, "device.signature"))
+    [report] = await store.reports()
+    assert report.signed == Signed(body, "device.signature")
+    assert await store.publish(beat(sequence=2))
+    [report] = await store.reports()
+    assert report.signed is None
 
 
 async def test_reports_are_ordered_by_backend_id(store: StateStore) -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from router.fleet.devices import Devices
-from shared import enrolment
+from router.fleet.devices import Devices, Refusal
+from shared import enrolment, logs
 from shared.enrolment import Join
 from shared.errors import SettingsError, Unauthenticated
+from shared.fleet import BackendState, Heartbeat
+from shared.state.port import Report, Signed
 from shared.testing.clock import ManualClock
 
 
-def _join(token: str, backend_id: str = "pi-1") -> Join:
-    key = Ed25519PrivateKey.generate()
+def _join(token: str, backend_id: str = "pi-1", key: Ed25519PrivateKey | None = None) -> Join:
+    key = key or Ed25519PrivateKey.generate()
     return Join(
         token=token,
         backend_id=backend_id,
@@ -71,3 +75,41 @@ def test_what_cannot_be_written_is_said_and_not_done(tmp_path: Path) -> None:
     devices = Devices(blocked / "devices.json", ManualClock(), required=False)
     with pytest.raises(SettingsError):
         devices.invite(60)
+
+
+def _stored(device_id: str, key: Ed25519PrivateKey | None, *, backend_id: str = "pi-1", sequence: int = 1) -> Report:
+    beat = Heartbeat(
+        backend_id=backend_id, instance="instance-a", sequence=sequence, url="http://pi:1", state=BackendState.READY
+    )
+    body = beat.model_dump_json().encode()
+    if key is None:
+        return Report(beat, 0)
+    return Report(beat, 0, Signed(body, enrolment.signature_header(device_id, key.sign(enrolment.reporting(body)))))
+
+
+def test_stored_reports_are_checked_as_those_that_are_sent(tmp_path: Path) -> None:
+    key, other = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    devices = Devices(tmp_path / "devices.json", ManualClock(), required=False)
+    device_id = devices.enrol(_join(devices.invite(60), key=key)).device_id
+    good = _stored(device_id, key)
+    assert devices.trusted([good]) == [good]
+    assert good.signed is not None
+    altered = replace(good, signed=Signed(good.signed.body.replace(b"ready", b"failed"), good.signed.signature))
+    for forged in (_stored(device_id, None), _stored(device_id, other), _stored("0" * 32, other), altered):
+        assert devices.trusted([forged]) == []
+    assert devices.trusted([good]) == [good]
+    unknown = _stored("", None, backend_id="nobody")
+    assert devices.trusted([unknown]) == [unknown]
+    assert Devices(tmp_path / "devices.json", ManualClock(), required=True).trusted([unknown, good]) == [good]
+    devices.revoke(device_id)
+    assert devices.trusted([good]) == []
+
+
+def test_a_refusal_of_a_stored_report_is_told_once(tmp_path: Path) -> None:
+    sink = io.StringIO()
+    logs.configure(stream=sink)
+    devices = Devices(tmp_path / "devices.json", ManualClock(), required=True)
+    for sequence in range(3):
+        devices.trusted([_stored("", None, sequence=sequence)])
+    assert sink.getvalue().count("stored_report_refused") == 1
+    assert Refusal.UNSIGNED in sink.getvalue()
