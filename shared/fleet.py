@@ -123,6 +123,7 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    features: tuple[str, ...] = Field(default=(), max_length=64)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""
 
