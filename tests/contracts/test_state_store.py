@@ -6,7 +6,7 @@ import asyncio
 import time
 from itertools import pairwise
 
-from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
+from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel, beat_bytes
 from shared.state.port import Signed, StateStore
 
 
@@ -31,13 +31,18 @@ async def test_a_beat_comes_back_as_it_was(store: StateStore) -> None:
 
 async def test_what_a_beat_was_read_from_is_kept_with_it(store: StateStore) -> None:
     """Byte for byte, because that is what is signed; a beat without a signature takes the last one's away."""
-    body = beat().model_dump_json().encode() + b" "
-    assert await store.publish(beat(), Signed(body, "device.signature"))
+    for sequence in (1, 2, 3):
+        body = beat_bytes(beat(sequence=sequence)).replace(b'"version":1', b'"version" : 1,"of_later":[]')
+        assert await store.publish(beat(sequence=sequence), Signed(body, f"device.signature-{sequence}"))
+        [report] = await store.reports()
+        assert report.heartbeat == beat(sequence=sequence)
+        assert report.signed == Signed(body, f"device.signature-{sequence}")
+    assert await store.publish(beat(sequence=4))
     [report] = await store.reports()
-    assert report.signed == Signed(body, "device.signature")
-    assert await store.publish(beat(sequence=2))
+    assert (report.heartbeat.sequence, report.signed) == (4, None)
+    assert await store.publish(beat(sequence=5), Signed(beat_bytes(beat(sequence=5)), "again"))
     [report] = await store.reports()
-    assert report.signed is None
+    assert report.signed == Signed(beat_bytes(beat(sequence=5)), "again")
 
 
 async def test_reports_are_ordered_by_backend_id(store: StateStore) -> None:
@@ -114,7 +119,7 @@ async def test_a_silent_backend_leaves_after_its_time(store: StateStore) -> None
 
 async def test_it_comes_back_when_beats_resume(store: StateStore) -> None:
     await store.publish(beat(sequence=4))
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(1.2)
     assert await store.reports() == ()
     assert await store.publish(beat(sequence=5))
     assert len(await store.reports()) == 1
