@@ -41,6 +41,7 @@ from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
+from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
 from router.http.signin import SignIns
@@ -123,10 +124,8 @@ async def build_router(
     settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
 ) -> Router:
     """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
-    `member` says that this is one of several workers.
-
-    Raises:
-        SettingsError: a file, folder, policy or address in the settings does not work.
+    `member` says that this is one of several workers. Raises SettingsError: a file, folder, policy or address in the
+    settings does not work.
     """
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
@@ -155,7 +154,7 @@ async def build_router(
         keepalive_s=settings.keepalive_s,
     )
     handlers = Handlers(
-        inference=(inference := Inference(parts)),
+        inference=Inference(parts),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
         fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
         devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
@@ -163,12 +162,18 @@ async def build_router(
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
+        openapi=OpenApi(doorkeeper),
     )
     admin = Admin(handlers, signins, parts, policies, fleet.devices, fleet.drains, audit_folder(settings.audit))
-    loops = (inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
+    loops = (
+        handlers.inference.expire,
+        admin.pulse.run,
+        *_loops(settings, audit, fleet, policies, clock),
+        *stores.loops,
+    )
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
-    app = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
-    return Router(app, lifecycle, fleet.directory, registry, policies)
+    application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
+    return Router(application, lifecycle, fleet.directory, registry, policies)
 
 
 def _loops(
@@ -203,10 +208,11 @@ def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
     health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
     tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
-    watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
     drains = Drains(stores.drains, clock)
+    last_known_ms = int(settings.state.last_known_s * 1000)
+    watch = FleetWatch(stores.fleet, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
+    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     directory = FleetDirectory(watch, poller, health, clock, drained=drains)
     return _Fleet(session, tls, watch, poller, health, directory, devices, drains)
 
