@@ -154,7 +154,7 @@ async def build_router(
         keepalive_s=settings.keepalive_s,
     )
     handlers = Handlers(
-        inference=Inference(parts),
+        inference=(inference := Inference(parts)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
         fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
         devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
@@ -165,12 +165,7 @@ async def build_router(
         openapi=OpenApi(doorkeeper),
     )
     admin = Admin(handlers, signins, parts, policies, fleet.devices, fleet.drains, audit_folder(settings.audit))
-    loops = (
-        handlers.inference.expire,
-        admin.pulse.run,
-        *_loops(settings, audit, fleet, policies, clock),
-        *stores.loops,
-    )
+    loops = (inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
     return Router(application, lifecycle, fleet.directory, registry, policies)
