@@ -18,6 +18,7 @@ from router.dispatch.health import Health
 from router.dispatch.job import Job
 from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
+from router.fleet.traffic import Traffic
 from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
@@ -58,6 +59,7 @@ class InferenceParts:
     dispatcher: Dispatcher
     directory: FleetDirectory
     health: Health
+    traffic: Traffic
     audit: AuditLog
     metrics: RouterMetrics
     clock: Clock
@@ -324,6 +326,9 @@ class Inference:
             metrics.classify.observe(account.classify_ms / 1000)
         for attempt in account.attempts:
             metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        if (decision := account.decision) is not None:
+            tried = (attempt.backend_id for attempt in account.attempts)
+            parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
         parts.audit.record(account.record(now_ms))
 
 
