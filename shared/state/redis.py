@@ -209,12 +209,11 @@ class RedisStateStore:
                 reports.pop(backend_id, None)
                 continue
             instance, sequence = head[0], int(head[1])
-            known = reports.get(backend_id)
-            if known is None and (known := before.get(backend_id)) is not None:
-                # Everything is read again. (A number that grew for the same beat is one that was forgotten between.)
-                if (known.heartbeat.instance, known.heartbeat.sequence) == (instance, sequence):
-                    reports[backend_id] = known
-                    continue
+            known, former = reports.get(backend_id), before.get(backend_id)
+            if former and (former.heartbeat.instance, former.heartbeat.sequence) == (instance, sequence):
+                # Read again as it was. Elsewhere, a new number for the same beat says that it was forgotten between.
+                reports[backend_id] = former
+                continue
             report = _report_of(beat, signature, sequence, known)
             if report is None:
                 reports.pop(backend_id, None)  # written by another version: this reader cannot judge it
