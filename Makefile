@@ -1,7 +1,8 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-slow bench bench-cloud bench-edge \
+	bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -59,6 +60,10 @@ test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis 
 	@$(BIN)/python helm/generate.py --check
 	$(BIN)/python -m pytest tests/helm $(ARGS)
 
+test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m "not slow" cloud $(ARGS:tests/%=%)
+
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
@@ -66,6 +71,10 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
 	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
+bench-cloud: ## How the scaling policy follows load, simulated
+	@$(INSTALL) edge-router cloud-cpu dev
+	@$(BIN)/python -m loadtests.bench.autoscale $(ARGS)
 
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev

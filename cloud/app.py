@@ -20,7 +20,7 @@ def build(args: dict[str, Any]) -> Application:
     return ingress.bind(
         llm_deployments={model.model_id: _deployment(model, parsed) for model in parsed.models},
         model_cards={model.model_id: {"context_tokens": model.context_tokens} for model in parsed.models},
-        retry_after_s=parsed.life.retry_after_s,
+        life=parsed.life,
         only_loopback=bool(parsed.only_loopback),
     )
 

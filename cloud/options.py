@@ -10,8 +10,11 @@ The values that differ from Ray's defaults, and why:
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from cloud.scaling.policy import Goals
+from cloud.scaling.serve import IMPORT_PATH
 from cloud.settings import CPU_KV_CACHE_BYTES, AcceleratorSettings, AppArgs, AutoscalingSettings, ModelSettings
 
 DEPLOYMENT_PREFIX = "model:"
@@ -123,11 +126,26 @@ def _autoscaling(scaling: AutoscalingSettings) -> dict[str, Any]:
         "initial_replicas": scaling.min_replicas,
         "max_replicas": scaling.max_replicas,
         "target_ongoing_requests": scaling.target_ongoing_requests,
-        "upscale_delay_s": scaling.upscale_delay_s,
-        "downscale_delay_s": scaling.downscale_delay_s,
-        "downscale_to_zero_delay_s": scaling.downscale_to_zero_delay_s,
         "look_back_period_s": scaling.look_back_period_s,
+        "policy": {"policy_function": IMPORT_PATH, "policy_kwargs": asdict(goals(scaling))},
+        # Decided by the policy; Ray's would come on top.
+        "upscale_delay_s": 0.0,
+        "downscale_delay_s": 0.0,
+        "downscale_to_zero_delay_s": 0.0,
     }
+
+
+def goals(scaling: AutoscalingSettings) -> Goals:
+    """What the scaling policy aims at under these settings."""
+    return Goals(
+        target_requests=scaling.target_ongoing_requests,
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        up_delay_s=scaling.upscale_delay_s,
+        down_delay_s=scaling.downscale_delay_s,
+        to_zero_delay_s=scaling.downscale_to_zero_delay_s,
+        kv_ceiling_ratio=scaling.kv_ceiling_ratio,
+    )
 
 
 def _life(args: AppArgs) -> dict[str, Any]:

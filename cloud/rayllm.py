@@ -26,13 +26,17 @@ from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionReq
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from cloud.awake import Awake
 from cloud.checkpoint import digest_of
 from cloud.guard import Guard, unknown_model
 from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
-from cloud.settings import AppArgs
+from cloud.scaling.serve import KV_METRIC
+from cloud.settings import AppArgs, LifeSettings
+from cloud.streams import EventStream
 from shared.errors import (
     BackendError,
+    CapacityError,
     DigestMismatch,
     Draining,
     InvalidRequest,
@@ -130,6 +134,10 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         ratio = self._load.kv_cache_use_ratio if unfinished else 0.0
         return {"running": unfinished - waiting, "waiting": waiting, "kv_cache_use_ratio": min(1.0, ratio)}
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the scaling policy is told of this replica."""
+        return {KV_METRIC: (await self.engine_stats())["kv_cache_use_ratio"]}
+
     async def _leave_with_engine(self) -> None:
         """End the replica as soon as its engine is dead: until then it would fail fast, and so draw traffic."""
         while not self._client.errored:  # noqa: ASYNC110 - vLLM offers a flag, not an event
@@ -162,11 +170,12 @@ def _engine_class(llm_config: LLMConfig) -> Any:
 class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     """The OpenAI routes over the model deployments; drains on request and keeps our error shape."""
 
-    def __init__(self, *, retry_after_s: int, only_loopback: bool, **kwargs: Any) -> None:
+    def __init__(self, *, life: LifeSettings, only_loopback: bool, **kwargs: Any) -> None:
         if only_loopback:
             keep_replica_on_loopback()
         super().__init__(**kwargs)
-        self._retry_after_s = retry_after_s
+        self._life = life
+        self._awake = Awake()
         self._draining = False
         self._open = 0
 
@@ -216,13 +225,16 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         if self._draining:
             raise Draining("The cloud tier is shutting down.")
         with self._counted():
-            items = self._items(self._get_response(body=body, call_method=method, raw_request=request), prompt_field)
-            first = await anext(items)
-            if not isinstance(first, bytes):
-                return Response(first.model_dump_json(), media_type="application/json")
-        return StreamingResponse(self._stream(first, items), media_type="text/event-stream", headers=_STREAM_HEADERS)
+            source = self._get_response(body=body, call_method=method, raw_request=request)
+            items = self._items(source, body.model, prompt_field)
+            events = EventStream(items, self._life.keepalive_s)
+            if getattr(body, "stream", False):
+                await events.open()
+            else:
+                return Response((await anext(items)).model_dump_json(), media_type="application/json")
+        return StreamingResponse(self._stream(events), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
-    async def _items(self, source: AsyncGenerator[Any, None], prompt_field: str) -> AsyncIterator[Any]:
+    async def _items(self, source: AsyncGenerator[Any, None], model: str, prompt_field: str) -> AsyncIterator[Any]:
         """What the replica sends: encoded events of a stream, or one whole response.
 
         Raises:
@@ -241,20 +253,25 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
                             raise refused
                     yield item
         except BackPressureError:
-            raise Overloaded(
-                "All replicas are busy and the queue is full.", retry_after_s=self._retry_after_s
-            ) from None
+            raise await self._refusal(model) from None
         except DeploymentUnavailableError:
-            raise NotReady("The model is not available now.", retry_after_s=self._retry_after_s) from None
+            raise NotReady("The model is not available now.", retry_after_s=self._life.cold_retry_after_s) from None
         except RayError as error:
             raise engine_failed() from error
 
-    async def _stream(self, first: bytes, items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def _refusal(self, model: str) -> CapacityError:
+        """Why the queue is full: replicas that are busy soon have room, one that must start first takes longer."""
+        if await self._awake.has_replica(model.partition(":")[0]):
+            return Overloaded("All replicas are busy and the queue is full.", retry_after_s=self._life.retry_after_s)
+        return NotReady(
+            "The model is being started and its queue is full.", retry_after_s=self._life.cold_retry_after_s
+        )
+
+    async def _stream(self, events: EventStream) -> AsyncIterator[bytes]:
         """Events as they come; a failure in the middle is one error event, after which no `[DONE]` follows."""
         with self._counted():
             try:
-                yield first
-                async for event in items:
+                async for event in events:
                     yield event
             except IsthmusError as error:
                 yield error_event(error)

@@ -41,6 +41,7 @@ class AutoscalingSettings(_Section):
     target_ongoing_requests: float = Field(16, gt=0, description="Requests per replica that autoscaling aims at.")
     max_ongoing_requests: int = Field(64, ge=1, description="Requests one replica takes at the same time.")
     max_queued_requests: int = Field(128, ge=1, description="Requests that wait beyond that; more get 429.")
+    kv_ceiling_ratio: float = Field(0.85, gt=0, le=1, description="Share of its KV cache a replica shall use at most.")
     upscale_delay_s: float = Field(5, ge=0, description="Load must stay high this long before replicas are added.")
     downscale_delay_s: float = Field(300, ge=0, description="Load must stay low this long before one is removed.")
     downscale_to_zero_delay_s: float = Field(600, ge=0, description="Idle time before the last replica is removed.")
@@ -138,6 +139,12 @@ class LifeSettings(_Section):
     drain_s: float = Field(60, ge=0, description="Time that running requests get when a replica or the tier stops.")
     start_timeout_s: float = Field(900, gt=0, description="Time until all models must be ready.")
     retry_after_s: int = Field(2, ge=1, description="Retry-After of refused requests.")
+    cold_retry_after_s: int = Field(
+        30, ge=1, description="Retry-After where no replica runs: about what a start takes."
+    )
+    keepalive_s: float = Field(
+        15, ge=0, description="Streams that wait for their first token get a comment this often; 0: none."
+    )
 
 
 class RaySettings(_Section):
