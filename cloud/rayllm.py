@@ -29,6 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from cloud.awake import Awake
 from cloud.checkpoint import digest_of
 from cloud.guard import Guard, unknown_model
+from cloud.load import EngineLoad
 from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
 from cloud.scaling.serve import KV_METRIC
@@ -60,29 +61,6 @@ class LocalModel(CallbackBase):  # type: ignore[misc]  # Ray ships no types
     async def on_before_node_init(self) -> None:
         """Called by the engine before it would download the model."""
         self.ctx.run_init_node = False
-
-
-class EngineLoad:
-    """A vLLM stat logger that keeps the scheduler's last figures."""
-
-    def __init__(self) -> None:
-        self.waiting = 0
-        self.kv_cache_use_ratio = 0.0
-
-    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        """Called by vLLM after each step."""
-        if scheduler_stats is not None:
-            self.waiting = scheduler_stats.num_waiting_reqs
-            self.kv_cache_use_ratio = scheduler_stats.kv_cache_usage
-
-    def log(self, *_: Any, **__: Any) -> None:
-        """Nothing is written."""
-
-    def log_engine_initialized(self) -> None:
-        """Nothing is written."""
-
-    def record_sleep_state(self, *_: Any, **__: Any) -> None:
-        """Engines here do not sleep."""
 
 
 class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
@@ -123,8 +101,8 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     def _client(self) -> Any:
         return self.engine._engine_client
 
-    async def engine_stats(self) -> dict[str, float]:
-        """Requests that run and wait, and the share of the KV cache in use.
+    async def engine_stats(self) -> dict[str, Any]:
+        """Requests that run and wait, the share of the KV cache in use and its size, prefix hits, tokens each second.
 
         The scheduler reports only while it works, so after the last request ended or was aborted its figures are
         old; the count of unfinished requests never is.
@@ -132,7 +110,14 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         unfinished = self._client.output_processor.get_num_unfinished_requests()
         waiting = min(self._load.waiting, unfinished)
         ratio = self._load.kv_cache_use_ratio if unfinished else 0.0
-        return {"running": unfinished - waiting, "waiting": waiting, "kv_cache_use_ratio": min(1.0, ratio)}
+        return {
+            "running": unfinished - waiting,
+            "waiting": waiting,
+            "kv_cache_use_ratio": min(1.0, ratio),
+            "kv_cache_tokens": self._client.vllm_config.cache_config.kv_cache_size_tokens,
+            "prefix_hit_ratio": self._load.prefix_hit_ratio,
+            "output_tokens_per_s": round(self._load.output_tokens_per_s, 1),
+        }
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What the scaling policy is told of this replica."""

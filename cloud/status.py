@@ -14,7 +14,7 @@ from shared.errors import BackendError, BackendUnreachable
 from shared.fleet import BackendState, CloudCapacity
 
 _TIMEOUT_S = 5.0
-_COLUMNS = ("model", "state", "replicas", "running", "waiting", "KV cache", "context")
+_COLUMNS = ("model", "state", "replicas", "running", "waiting", "KV cache", "prefix hits", "tokens/s", "context")
 
 
 class Capacities(BaseModel):
@@ -60,9 +60,10 @@ def as_table(capacities: tuple[CloudCapacity, ...]) -> str:
     """The capacities as a table; a dash where nothing is known."""
     table = Table(*_COLUMNS, box=None)
     for c in capacities:
-        ratio = None if c.kv_cache_use_ratio is None else f"{c.kv_cache_use_ratio:.0%}"
+        used, hits = (None if r is None else f"{r:.0%}" for r in (c.kv_cache_use_ratio, c.prefix_hit_ratio))
+        speed = None if c.output_tokens_per_s is None else f"{c.output_tokens_per_s:.0f}"
         replicas = f"{c.replicas_ready or 0}/{c.replicas_target or 0}"
-        cells = (c.model_id, c.state.value, replicas, c.running, c.waiting, ratio, c.context_tokens)
+        cells = (c.model_id, c.state.value, replicas, c.running, c.waiting, used, hits, speed, c.context_tokens)
         table.add_row(*("-" if cell is None else str(cell) for cell in cells))
     console = Console(width=120, color_system=None)
     with console.capture() as capture:

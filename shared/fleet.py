@@ -123,6 +123,13 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    """Sequences that one replica decodes side by side."""
+    replicas_starting: int | None = Field(default=None, ge=0)
+    kv_cache_tokens: int | None = Field(default=None, ge=0)
+    """What the caches of all replicas hold together."""
+    prefix_hit_ratio: float | None = Field(default=None, ge=0, le=1)
+    """Share of prompt tokens that lately came from a cache."""
+    output_tokens_per_s: float | None = Field(default=None, ge=0)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""
 
