@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from cloud.settings import OpsModel
-from shared.fleet import BackendState, CloudCapacity
+from shared.fleet import BackendState, CloudAdapter, CloudCapacity
 
 _COMING = ("STARTING", "UPDATING", "RECOVERING", "RUNNING", "PENDING_MIGRATION")
 
@@ -48,6 +49,8 @@ class ReplicaLoad:
     kv_cache_tokens: int | None = None
     prefix_hit_ratio: float | None = None
     output_tokens_per_s: float = 0.0
+    adapters: tuple[str, ...] = ()
+    """Names of those that are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,15 @@ class ServeView:
     draining: bool = False
 
 
-def capacity_of(model: OpsModel, view: ServeView, loads: Sequence[ReplicaLoad] | None) -> CloudCapacity:
+def capacity_of(
+    model: OpsModel,
+    view: ServeView,
+    loads: Sequence[ReplicaLoad] | None,
+    adapters: Mapping[str, str] = MappingProxyType({}),
+) -> CloudCapacity:
     """The model's capacity. `loads` has one entry for each replica that answered; None where none was asked.
+
+    `adapters` are the registered ones: digest by name.
 
     A replica that Serve still lists and that does not answer counts as not ready: its engine is gone, and Serve
     will notice at its next health check.
@@ -86,6 +96,10 @@ def capacity_of(model: OpsModel, view: ServeView, loads: Sequence[ReplicaLoad] |
         prefix_hit_ratio=_mean([load.prefix_hit_ratio for load in told]) if told else None,
         output_tokens_per_s=sum(load.output_tokens_per_s for load in told) if told else None,
         max_concurrency=model.max_num_seqs,
+        adapters=tuple(
+            CloudAdapter(name=name, digest=digest, replicas=sum(name in load.adapters for load in told or ()))
+            for name, digest in adapters.items()
+        ),
     )
 
 

@@ -63,6 +63,10 @@ def engine_kwargs(model: ModelSettings, accelerator: AcceleratorSettings) -> dic
         kwargs["kv_cache_memory_bytes"] = kv_cache_bytes
     if model.tool_call_parser is not None:
         kwargs |= {"enable_auto_tool_choice": True, "tool_call_parser": model.tool_call_parser}
+    if model.adapters is not None:
+        count = model.adapters.count
+        kwargs |= {"enable_lora": True, "max_loras": count, "max_cpu_loras": count}
+        kwargs["max_lora_rank"] = model.adapters.rank_limit
     return kwargs | model.engine_kwargs
 
 

@@ -26,6 +26,9 @@ from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionReq
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from cloud.adapters.resident import ResidentAdapters
+from cloud.adapters.serving import adapter_of, base_model, one_error, renamed, resident_adapters, store_of
+from cloud.adapters.store import unknown_adapter
 from cloud.awake import Awake
 from cloud.checkpoint import digest_of
 from cloud.guard import Guard, unknown_model
@@ -33,7 +36,7 @@ from cloud.load import EngineLoad
 from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
 from cloud.scaling.serve import KV_METRIC
-from cloud.settings import AppArgs, LifeSettings
+from cloud.settings import AdapterSettings, AppArgs, LifeSettings
 from cloud.streams import EventStream
 from shared.errors import (
     BackendError,
@@ -67,11 +70,18 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     """One replica: an engine, a watchdog over it, and its load."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits constructors
-        self, llm_config: LLMConfig, *, expected_digest: str | None, only_loopback: bool
+        self,
+        llm_config: LLMConfig,
+        *,
+        expected_digest: str | None,
+        adapters: AdapterSettings | None,
+        only_loopback: bool,
     ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
         self._expected_digest = expected_digest
+        self._adapter_settings = adapters
+        self._adapters: ResidentAdapters | None = None
         await super().__init__(llm_config, engine_cls=_engine_class(llm_config))
 
     async def start(self) -> None:
@@ -87,6 +97,10 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         self._load = EngineLoad()
         self._client.logger_manager.stat_loggers.append(self._load)
         self._watchdog = asyncio.create_task(self._leave_with_engine())
+        if self._adapter_settings is not None:
+            model = self._llm_config.model_loading_config
+            base = base_model(model.model_id, model.model_source, self._expected_digest)
+            self._adapters = resident_adapters(self._adapter_settings, base, self.engine._oai_models)
         await self._warm_up()
         self._stages_s = {
             "engine": round(started_s - began_s, 1),
@@ -117,7 +131,27 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
             "kv_cache_tokens": self._client.vllm_config.cache_config.kv_cache_size_tokens,
             "prefix_hit_ratio": self._load.prefix_hit_ratio,
             "output_tokens_per_s": round(self._load.output_tokens_per_s, 1),
+            "adapters": tuple(self._adapters.resident()) if self._adapters else (),
         }
+
+    async def _maybe_resolve_lora_from_multiplex(self) -> None:
+        """Ray would ask its own loader, which knows remote stores alone."""
+
+    async def _run_request(self, request: Any, **how: Any) -> AsyncGenerator[Any, None]:
+        """Run `request`, with the adapter that its model names, under the name that the engine knows it by."""
+        asked = request.model
+        name = adapter_of(asked)
+        answer: AsyncGenerator[Any, None]
+        if name is None:
+            answer = await super()._run_request(request, **how)
+            return answer
+        try:
+            if self._adapters is None:
+                raise unknown_adapter()
+            request.model = await self._adapters.engine_name(name)
+        except IsthmusError as error:
+            return one_error(error)
+        return renamed(await super()._run_request(request, **how), request.model, asked)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What the scaling policy is told of this replica."""
@@ -155,12 +189,15 @@ def _engine_class(llm_config: LLMConfig) -> Any:
 class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     """The OpenAI routes over the model deployments; drains on request and keeps our error shape."""
 
-    def __init__(self, *, life: LifeSettings, only_loopback: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, *, life: LifeSettings, adapters: dict[str, AdapterSettings], only_loopback: bool, **kwargs: Any
+    ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
         super().__init__(**kwargs)
         self._life = life
         self._awake = Awake()
+        self._adapter_stores = {model_id: store_of(each, model_id) for model_id, each in adapters.items()}
         self._draining = False
         self._open = 0
 
@@ -178,13 +215,21 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models: every configured model, also one that is scaled to zero."""
-        return {"object": "list", "data": [self._card(model_id) for model_id in self._model_cards]}
+        cards = [self._card(model_id) for model_id in self._model_cards]
+        for model_id, store in self._adapter_stores.items():
+            for name in await asyncio.to_thread(store.names):
+                with contextlib.suppress(IsthmusError):
+                    cards.append(await asyncio.to_thread(self._adapter_card, model_id, name))
+        return {"object": "list", "data": cards}
 
     async def model_data(self, model: str) -> dict[str, Any]:
         """GET /v1/models/{model}."""
-        if model not in self._model_cards:
+        base, _, adapter = model.partition(":")
+        if base not in self._model_cards:
             raise unknown_model()
-        return self._card(model)
+        if not adapter:
+            return self._card(model)
+        return await asyncio.to_thread(self._adapter_card, base, adapter)
 
     async def begin_drain(self) -> None:
         """Refuse new requests from now on; those that run go on."""
@@ -198,6 +243,24 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         facts: dict[str, Any] = self._model_cards[model_id]
         return {"id": model_id, "object": "model", "created": 0, "owned_by": "isthmus"} | facts
 
+    def _adapter_card(self, base: str, name: str) -> dict[str, Any]:
+        store = self._adapter_stores.get(base)
+        if store is None:
+            raise unknown_adapter()
+        digest = store.current(name).manifest.digest
+        return self._card(base) | {"id": f"{base}:{name}", "parent": base, "digest": digest}
+
+    async def _require_adapter(self, model: str) -> None:
+        """Raises NotFound for an adapter that is not registered."""
+        base, colon, name = model.partition(":")
+        store = self._adapter_stores.get(base)
+        if colon and not (store is not None and await asyncio.to_thread(store.has, name)):
+            raise unknown_adapter()
+
+    def _get_configured_serve_handle(self, model_id: str) -> Any:
+        """A handle to any replica: each finds its adapters itself, and none is waited for because it has one."""
+        return super()._get_configured_serve_handle(model_id.partition(":")[0])
+
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
         self._open += 1
@@ -209,6 +272,7 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     async def _answer(self, body: Any, request: Request, *, method: str, prompt_field: str) -> Response:
         if self._draining:
             raise Draining("The cloud tier is shutting down.")
+        await self._require_adapter(body.model)
         with self._counted():
             source = self._get_response(body=body, call_method=method, raw_request=request)
             items = self._items(source, body.model, prompt_field)
@@ -228,6 +292,8 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         try:
             async for batch in source:
                 for item in batch if isinstance(batch, list) else [batch]:
+                    if isinstance(item, IsthmusError):
+                        raise item
                     if isinstance(item, ErrorResponse):
                         details = item.error
                         param = getattr(details, "param", None)

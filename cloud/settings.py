@@ -23,6 +23,10 @@ ENGINE_SETTINGS = {
     "enforce_eager": "enforce_eager",
     "enable_auto_tool_choice": "tool_call_parser",
     "tool_call_parser": "tool_call_parser",
+    "enable_lora": "adapters",
+    "max_loras": "adapters.count",
+    "max_cpu_loras": "adapters.count",
+    "max_lora_rank": "adapters.rank_limit",
 }
 """Engine arguments that have a setting of their own, so that each fact is said in one place."""
 
@@ -54,6 +58,25 @@ class AutoscalingSettings(_Section):
         if self.target_ongoing_requests > self.max_ongoing_requests:
             raise ValueError("target_ongoing_requests is over max_ongoing_requests, so load could never reach it")
         return self
+
+
+class AdapterSettings(_Section):
+    """LoRA adapters of one model, served as `model:adapter`."""
+
+    folder: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Where adapters are registered; unset: cloud-adapters in the Isthmus home. On a cluster a folder "
+        "that every node sees.",
+    )
+    trust: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Folder of trusted public keys; unset: trust in the Isthmus home. With any key there, adapters "
+        "must be signed.",
+    )
+    count: int = Field(4, ge=1, le=256, description="Adapters that a replica keeps loaded and may batch together.")
+    rank_limit: Literal[8, 16, 32, 64, 128, 256] = Field(16, description="Highest rank of any module.")
 
 
 class ModelSettings(_Section):
@@ -92,6 +115,7 @@ class ModelSettings(_Section):
     )
     threads: int = Field(2, ge=1, description="CPU threads (and CPUs reserved) of one replica's engine.")
     tool_call_parser: str | None = Field(default=None, description="Enables tool calls with this parser of vLLM.")
+    adapters: AdapterSettings | None = Field(default=None, description="Set to serve LoRA adapters; costs speed.")
     engine_kwargs: dict[str, Any] = Field(default_factory=dict, description="Further vLLM engine arguments.")
     autoscaling: AutoscalingSettings = Field(default_factory=AutoscalingSettings)
 
@@ -214,6 +238,7 @@ class OpsModel(_Section):
     tokenizer: str | None = None
     context_tokens: int
     max_num_seqs: int
+    adapters: AdapterSettings | None = None
 
 
 class OpsArgs(_Section):

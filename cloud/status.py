@@ -46,6 +46,30 @@ async def _fetch(url: str) -> tuple[CloudCapacity, ...]:
         raise BackendError(f"What answers at {url} is not a cloud tier.") from None
 
 
+def touch(host: str, port: int, model: str) -> None:
+    """One token from `model`, so that it and its adapter are loaded.
+
+    Raises:
+        BackendUnreachable: nothing listens there.
+        BackendError: it refused; the cause is that of the tier.
+    """
+    asyncio.run(_touch(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/completions", model))
+
+
+async def _touch(url: str, model: str) -> None:
+    body = {"model": model, "prompt": "a", "max_tokens": 1}
+    try:
+        async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+            answer = orjson.loads(await response.read())
+    except (aiohttp.ClientConnectionError, TimeoutError):
+        raise BackendUnreachable(f"No cloud tier answers at {url}.") from None
+    except (aiohttp.ClientError, orjson.JSONDecodeError):
+        raise BackendError(f"What answers at {url} is not a cloud tier.") from None
+    if response.status != 200:
+        error = answer.get("error") if isinstance(answer, dict) else None
+        raise BackendError(str(error.get("message")) if isinstance(error, dict) else f"It answered {response.status}.")
+
+
 def are_ready(capacities: tuple[CloudCapacity, ...]) -> bool:
     """Whether every model takes requests now."""
     return bool(capacities) and all(capacity.state is BackendState.READY for capacity in capacities)

@@ -109,6 +109,15 @@ class Heartbeat(_Wire):
     """Energy of the whole processor for one output token."""
 
 
+class CloudAdapter(_Wire):
+    """One LoRA adapter that is registered for a model of the cloud tier."""
+
+    name: str = Field(min_length=1, max_length=64)
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    replicas: int = Field(ge=0)
+    """Replicas that have it loaded; others load it at its first request."""
+
+
 class CloudCapacity(_Wire):
     """Answer of the cloud tier's capacity route for one model; read without waking a replica."""
 
@@ -130,6 +139,7 @@ class CloudCapacity(_Wire):
     prefix_hit_ratio: float | None = Field(default=None, ge=0, le=1)
     """Share of prompt tokens that lately came from a cache."""
     output_tokens_per_s: float | None = Field(default=None, ge=0)
+    adapters: tuple[CloudAdapter, ...] = Field(default=(), max_length=256)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""
 
