@@ -344,6 +344,7 @@ def ingress_class(args: AppArgs) -> Any:
         Guard,
         body_limit_bytes=args.ingress.body_limit_bytes,
         sequences={model.model_id: model.max_num_seqs for model in args.models},
+        keys=tuple(each.key() for each in args.keys),
     )
     app.add_exception_handler(IsthmusError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from shared.http.intake import DEFAULT_LIMIT_BYTES
+from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings
 
 PACKAGE_PREFIX = "package:"
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MODEL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"
 ENGINE_SETTINGS = {
     "model": "source",
@@ -58,6 +68,22 @@ class AutoscalingSettings(_Section):
         if self.target_ongoing_requests > self.max_ongoing_requests:
             raise ValueError("target_ongoing_requests is over max_ongoing_requests, so load could never reach it")
         return self
+
+
+class KeySettings(_Section):
+    """One API key, known by its hash."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name of the key for people.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Hex SHA-256 of the key.")
+    scopes: frozenset[Scope] = Field(default=frozenset({Scope.INFERENCE}), description="What the key may do.")
+
+    @field_serializer("scopes")
+    def _in_order(self, scopes: frozenset[Scope]) -> list[str]:
+        return sorted(scopes)
+
+    def key(self) -> ApiKey:
+        """The key as requests are held against it."""
+        return ApiKey(self.name, self.sha256, self.scopes)
 
 
 class AdapterSettings(_Section):
@@ -193,13 +219,14 @@ def _default_models() -> tuple[ModelSettings, ...]:
 class CloudSettings(SectionSettings, section="cloud"):
     """Section `cloud` of the settings file."""
 
-    host: str = Field("127.0.0.1", description="Address of the OpenAI API; the API itself asks for no key.")
+    host: str = Field("127.0.0.1", description="Address of the OpenAI API; beyond loopback it needs keys.")
     port: int = Field(8000, ge=1, le=65535, description="Port of the OpenAI API.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     models: tuple[ModelSettings, ...] = Field(default_factory=_default_models, min_length=1)
     accelerator: AcceleratorSettings = Field(default_factory=AcceleratorSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
+    keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
     ray: RaySettings = Field(default_factory=RaySettings)
 
     @field_validator("models")
@@ -209,6 +236,19 @@ class CloudSettings(SectionSettings, section="cloud"):
             raise ValueError("two models have the same model_id")
         return models
 
+    @field_validator("keys")
+    @classmethod
+    def _keys_differ(cls, keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+        if len({key.name for key in keys}) < len(keys):
+            raise ValueError("two keys have the same name")
+        return keys
+
+    @model_validator(mode="after")
+    def _reachable_with_keys_only(self) -> CloudSettings:
+        if self.host not in _LOOPBACK and not self.keys:
+            raise ValueError("host is not a loopback address: set keys, or bind 127.0.0.1")
+        return self
+
 
 class AppArgs(_Section):
     """What `cloud.app:build` needs of the settings: the `args` of the application in a Serve config."""
@@ -217,6 +257,7 @@ class AppArgs(_Section):
     accelerator: AcceleratorSettings = Field(default_factory=AcceleratorSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
+    keys: tuple[KeySettings, ...] = ()
     only_loopback: Literal[True] | None = Field(default=None, description="Set for a private cluster of one machine.")
 
     @classmethod
@@ -227,6 +268,7 @@ class AppArgs(_Section):
             accelerator=settings.accelerator,
             ingress=settings.ingress,
             life=settings.life,
+            keys=settings.keys,
         )
 
 
