@@ -31,6 +31,7 @@ from cloud.adapters.serving import adapter_of, base_model, one_error, renamed, r
 from cloud.adapters.store import unknown_adapter
 from cloud.awake import Awake
 from cloud.checkpoint import digest_of
+from cloud.control_text import ControlText
 from cloud.guard import Guard, unknown_model
 from cloud.load import EngineLoad
 from cloud.loopback import keep_replica_on_loopback
@@ -101,6 +102,7 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
             model = self._llm_config.model_loading_config
             base = base_model(model.model_id, model.model_source, self._expected_digest)
             self._adapters = resident_adapters(self._adapter_settings, base, self.engine._oai_models)
+        self._control_text = ControlText(getattr(self._client.get_tokenizer(), "get_added_vocab", dict)())
         await self._warm_up()
         self._stages_s = {
             "engine": round(started_s - began_s, 1),
@@ -138,20 +140,21 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         """Ray would ask its own loader, which knows remote stores alone."""
 
     async def _run_request(self, request: Any, **how: Any) -> AsyncGenerator[Any, None]:
-        """Run `request`, with the adapter that its model names, under the name that the engine knows it by."""
+        """Run `request` with control tokens in its texts broken, and with the adapter that its model names."""
         asked = request.model
         name = adapter_of(asked)
-        answer: AsyncGenerator[Any, None]
-        if name is None:
-            answer = await super()._run_request(request, **how)
-            return answer
         try:
-            if self._adapters is None:
-                raise unknown_adapter()
-            request.model = await self._adapters.engine_name(name)
+            if isinstance(request, ChatCompletionRequest):
+                request = self._control_text.defuse(request)
+            if name is not None:
+                if self._adapters is None:
+                    raise unknown_adapter()
+                # The name that the engine knows this version by.
+                request.model = await self._adapters.engine_name(name)
         except IsthmusError as error:
             return one_error(error)
-        return renamed(await super()._run_request(request, **how), request.model, asked)
+        answer: AsyncGenerator[Any, None] = await super()._run_request(request, **how)
+        return answer if name is None else renamed(answer, request.model, asked)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """What the scaling policy is told of this replica."""
