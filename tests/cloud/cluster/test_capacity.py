@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from cloud.options import engine_kwargs
-from cloud.settings import CloudSettings
+from cloud.settings import AcceleratorSettings, ModelSettings
 from cloud.sizing.geometry import geometry_of
 from cloud.sizing.plan import CPU_BLOCK_TOKENS, KvLayout, kv_cache
 from cloud.sizing.sources import config_of
@@ -34,9 +34,9 @@ def test_it_is_what_routers_read_and_names_the_edge_tiers_digest(quiet: Cluster)
 
 def test_the_plan_counts_the_cache_as_the_engine_does(quiet: Cluster) -> None:
     """KV tokens that vLLM reported at its start, against the arithmetic of `isthmus cloud plan`."""
-    settings = CloudSettings(models=[{"model_id": DEFAULT_MODEL, "source": "package:" + DEFAULT_MODEL}])
-    kwargs = engine_kwargs(settings.models[0], settings.accelerator)
-    shape = geometry_of(config_of(DEFAULT_MODEL, quiet.home / "checkpoints"))
+    model = ModelSettings(model_id=DEFAULT_MODEL, source=f"package:{DEFAULT_MODEL}")
+    kwargs = engine_kwargs(model, AcceleratorSettings())
+    shape = geometry_of(config_of(DEFAULT_MODEL, quiet.stack.home / "checkpoints"))
     layout = KvLayout(block_tokens=CPU_BLOCK_TOKENS, element_bytes=4)
     counted = kv_cache(shape, kwargs["kv_cache_memory_bytes"], context_tokens=512, layout=layout)
     assert quiet.capacity()["kv_cache_tokens"] == counted.tokens

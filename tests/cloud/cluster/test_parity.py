@@ -44,7 +44,7 @@ def checkpoint(cluster: Cluster) -> Any:
     """The tokenizer that vLLM loads."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(next((cluster.home / "checkpoints").glob(f"{DEFAULT_MODEL}-*")))
+    return AutoTokenizer.from_pretrained(next((cluster.stack.home / "checkpoints").glob(f"{DEFAULT_MODEL}-*")))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def engine(cluster: Cluster) -> Iterator[str]:
     import xllamacpp
 
     options = xllamacpp.CommonParams()
-    options.model.path = str(next((cluster.home / "models" / DEFAULT_MODEL / "current").glob("*.gguf")))
+    options.model.path = str(next((cluster.stack.home / "models" / DEFAULT_MODEL / "current").glob("*.gguf")))
     options.n_ctx, options.n_parallel, options.warmup, options.fit_params = 512, 1, False, False
     options.cpuparams.n_threads = 1
     server = xllamacpp.Server(options)
