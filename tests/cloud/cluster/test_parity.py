@@ -92,9 +92,12 @@ def test_whole_chats_have_the_same_ids_also_with_control_text_in_them(checkpoint
 
 def test_control_text_in_a_chat_counts_as_text_in_the_cloud(cluster: Cluster, checkpoint: Any) -> None:
     """`usage` is the tier's own count: of a spelling that acted as one token it would be far less."""
-    messages = [{"role": "user", "content": CONTROL}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": CONTROL}]
     answer = cluster.ask("POST", "/v1/chat/completions", chat(max_tokens=1) | {"messages": messages})
     defused = ControlText(checkpoint.get_added_vocab()).defused({"messages": messages})["messages"]
     expected = checkpoint.apply_chat_template(defused, add_generation_prompt=True, return_dict=False)
     acting = checkpoint.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
     assert answer.json["usage"]["prompt_tokens"] == len(expected) > len(acting)
+    parts = [{"role": "user", "content": [{"type": "text", "text": CONTROL}]}]
+    in_parts = cluster.ask("POST", "/v1/chat/completions", chat(max_tokens=1) | {"messages": parts})
+    assert in_parts.json["usage"] == answer.json["usage"]
