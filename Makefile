@@ -76,9 +76,10 @@ bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
 	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-bench-cloud: ## How the scaling policy follows load, simulated
+bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
 	@$(INSTALL) edge-router cloud-cpu dev
-	@$(BIN)/python -m loadtests.bench.autoscale $(ARGS)
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
