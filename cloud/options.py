@@ -20,6 +20,7 @@ from cloud.settings import CPU_KV_CACHE_BYTES, AcceleratorSettings, AppArgs, Aut
 DEPLOYMENT_PREFIX = "model:"
 INGRESS_NAME = "ingress"
 SURGE_PERCENT = 100
+_PREFIX_ROUTER = "ray.serve.llm.request_router.PrefixCacheAffinityRouter"
 _SPIN_COUNT = 2000
 """How long an OpenMP thread waits busily. By default it waits so long that, once anything else wants the cores, the
 threads of one engine wait for each other's time slices: small matrix products then take five to seven times as long."""
@@ -73,13 +74,18 @@ def engine_kwargs(model: ModelSettings, accelerator: AcceleratorSettings) -> dic
 def deployment_config(model: ModelSettings, args: AppArgs) -> dict[str, Any]:
     """Serve options of the model's deployment."""
     scaling = model.autoscaling
-    return {
-        "autoscaling_config": _autoscaling(scaling),
-        "max_ongoing_requests": scaling.max_ongoing_requests,
-        "max_queued_requests": scaling.max_queued_requests,
-        # The engine's CPUs are in its bundle; the replica actor itself only passes tokens on.
-        "ray_actor_options": {"num_cpus": 0},
-    } | _life(args)
+    router = {"request_router_config": {"request_router_class": _PREFIX_ROUTER}} if model.routing == "prefix" else {}
+    return (
+        router
+        | {
+            "autoscaling_config": _autoscaling(scaling),
+            "max_ongoing_requests": scaling.max_ongoing_requests,
+            "max_queued_requests": scaling.max_queued_requests,
+            # The engine's CPUs are in its bundle; the replica actor itself only passes tokens on.
+            "ray_actor_options": {"num_cpus": 0},
+        }
+        | _life(args)
+    )
 
 
 def ingress_config(args: AppArgs) -> dict[str, Any]:

@@ -139,6 +139,11 @@ class ModelSettings(_Section):
     enforce_eager: bool | None = Field(
         default=None, description="Skip graph compilation; unset: true on CPU, where it triples the start, else false."
     )
+    routing: Literal["balanced", "prefix"] = Field(
+        "balanced",
+        description="Which replica takes a request: the less busy of two, or the one whose cache knows most of the "
+        "prompt while load is even; the latter pays where many requests share a long beginning.",
+    )
     threads: int = Field(2, ge=1, description="CPU threads (and CPUs reserved) of one replica's engine.")
     tool_call_parser: str | None = Field(default=None, description="Enables tool calls with this parser of vLLM.")
     adapters: AdapterSettings | None = Field(default=None, description="Set to serve LoRA adapters; costs speed.")

@@ -143,3 +143,10 @@ def test_adapters_reach_the_engine_with_their_limits() -> None:
         32,
     )
     assert "enable_lora" not in engine_kwargs(model(), AcceleratorSettings())
+
+
+def test_prefix_routing_is_a_switch() -> None:
+    plain, prefix = (model(routing=routing) for routing in ("balanced", "prefix"))
+    assert "request_router_config" not in deployment_config(plain, AppArgs(models=(plain,)))
+    chosen = deployment_config(prefix, AppArgs(models=(prefix,)))["request_router_config"]["request_router_class"]
+    assert chosen.endswith("PrefixCacheAffinityRouter")
