@@ -13,6 +13,8 @@ from types import MappingProxyType
 from cloud.settings import OpsModel
 from shared.fleet import BackendState, CloudAdapter, CloudCapacity
 
+_FEATURES = ("continuation", "logprobs", "structured_output")
+"""What vLLM does for every model; tool calls need a parser for the model's own way of writing them."""
 _COMING = ("STARTING", "UPDATING", "RECOVERING", "RUNNING", "PENDING_MIGRATION")
 
 
@@ -86,6 +88,7 @@ def capacity_of(
         digest=model.digest,
         tokenizer=model.tokenizer,
         context_tokens=model.context_tokens,
+        features=_FEATURES if model.tool_call_parser is None else (*_FEATURES, "tools"),
         replicas_ready=ready,
         replicas_target=view.model.target if view.model else 0,
         replicas_starting=view.model.starting if view.model else 0,

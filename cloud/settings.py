@@ -285,6 +285,7 @@ class OpsModel(_Section):
     tokenizer: str | None = None
     context_tokens: int
     max_num_seqs: int
+    tool_call_parser: str | None = None
     adapters: AdapterSettings | None = None
 
 

@@ -17,6 +17,7 @@ from shared.fleet import BackendState, CloudCapacity, ServedModel, Zone
 
 _ANSWER_BYTES = 1024 * 1024
 _SERVING = (BackendState.READY, BackendState.SCALED_TO_ZERO)
+_MOST_FEATURES = 64
 _MISSES = 3
 """Polls in a row that must fail to be answered before a backend counts as failed; a refused connection is enough."""
 
@@ -146,7 +147,13 @@ def _served(model: CloudCapacity) -> Iterator[ServedModel]:
     named = [(model.model_id, model.digest)]
     named += [(f"{model.model_id}:{adapter.name}", adapter.digest) for adapter in model.adapters]
     for name, digest in named:
-        yield ServedModel(model_id=name, digest=digest, context_tokens=model.context_tokens, tokenizer=model.tokenizer)
+        yield ServedModel(
+            model_id=name,
+            digest=digest,
+            context_tokens=model.context_tokens,
+            features=model.features,
+            tokenizer=model.tokenizer,
+        )
 
 
 def _slots(model: CloudCapacity) -> int | None:
@@ -167,7 +174,11 @@ def _listed_model(each: Any) -> ServedModel | None:
     own = each.get("isthmus")
     extra: dict[str, Any] = own if isinstance(own, dict) else {}
     context = each.get("max_model_len") or extra.get("context_tokens")
+    declared = each.get("features")
+    features = declared if isinstance(declared, list) and len(declared) <= _MOST_FEATURES else ()
     try:
-        return ServedModel(model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context)
+        return ServedModel(
+            model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context, features=features
+        )
     except ValidationError:
         return None

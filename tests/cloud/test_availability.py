@@ -62,6 +62,9 @@ def test_load_adds_up_over_replicas_and_the_fullest_cache_counts() -> None:
     assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (8, 1, 0.75)
     assert (capacity.max_concurrency, capacity.digest, capacity.context_tokens) == (8, MODEL.digest, 2048)
     assert (capacity.kv_cache_tokens, capacity.prefix_hit_ratio, capacity.output_tokens_per_s) == (2000, 0.5, 30.0)
+    assert "tools" not in capacity.features
+    reads_calls = MODEL.model_copy(update={"tool_call_parser": "hermes"})
+    assert "tools" in capacity_of(reads_calls, ServeView(None, None, "RUNNING"), None).features
 
 
 def test_replicas_that_start_are_told_apart_from_those_that_run() -> None:
