@@ -126,8 +126,7 @@ async def build_router(
         SettingsError: a file, folder, policy or address in the settings does not work.
     """
     check_binding(settings)
-    registry, lifecycle = new_registry(), Lifecycle()
-    metrics = RouterMetrics(registry)
+    lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     stores = open_stores(settings, clock, member)
