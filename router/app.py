@@ -174,6 +174,7 @@ def _handlers(
         feedback=Feedback(doorkeeper, parts.audit, audit_folder(settings.audit), clock),
         probes=Probes(parts.lifecycle),
         metrics=Metrics(doorkeeper, registry, parts.metrics, fleet.directory, fleet.health, clock, fleet.stale, member),
+        openapi=OpenApi(doorkeeper),
     )
 
 
