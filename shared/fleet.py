@@ -7,7 +7,8 @@ clock at receipt, so no wall clock of a device takes part in any decision.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -200,3 +201,12 @@ class FleetSnapshot:
     backends: tuple[BackendSnapshot, ...]
     taken_ms: int
     incumbent: Incumbent | None = None
+    places: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
+    """Index of each id in `backends`, from a maker of many snapshots; without it, they are searched."""
+
+    def backend(self, backend_id: str) -> BackendSnapshot | None:
+        """The backend with that id."""
+        if self.places is None:
+            return next((backend for backend in self.backends if backend.backend_id == backend_id), None)
+        place = self.places.get(backend_id)
+        return None if place is None else self.backends[place]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -158,7 +159,7 @@ class Inference:
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
-        account.model = model if any(b.model(model) for b in judged.fleet.backends) else None
+        account.model = model if _is_served(judged, model) else None
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
@@ -201,7 +202,7 @@ class Inference:
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
             permit=_permit(account, judged, travels),
-            contexts=_contexts(judged.fleet, model),
+            context_of=partial(_context_of, judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._parts.answers.filters(
@@ -328,8 +329,18 @@ def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | 
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
 
 
-def _contexts(fleet: FleetSnapshot, model: str) -> dict[str, int | None]:
-    return {b.backend_id: served.context_tokens for b in fleet.backends if (served := b.model(model)) is not None}
+def _is_served(judged: Judged, model: str) -> bool:
+    """Whether some backend knows the model by that name; candidates do, and are looked at first."""
+    if judged.decision.candidates:
+        return True
+    return any(backend.model(model) is not None for backend in judged.fleet.backends)
+
+
+def _context_of(fleet: FleetSnapshot, model: str, backend_id: str) -> int | None:
+    """The context that a backend declares for the model (tokens)."""
+    backend = fleet.backend(backend_id)
+    served = None if backend is None else backend.model(model)
+    return None if served is None else served.context_tokens
 
 
 def _is_free(decision: Decision) -> bool:
