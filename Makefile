@@ -17,7 +17,7 @@ LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
 BENCHES := decide scanner audit self
-ROUTER_BENCHES := decide scanner audit
+ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
@@ -72,7 +72,7 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from router.audit_commands import audit_app
+from router.key_commands import keys_app
 from router.options import AsJson, Config
 from router.policy_commands import policy_app
 from router.settings import RouterSettings
@@ -24,9 +25,12 @@ class SaidClass(StrEnum):
     SECRET = "secret"  # noqa: S105 - a class name, not a credential
 
 
-app = typer.Typer(name="router", help="Policy router: serve, explain, fleet, policy, audit.", no_args_is_help=True)
+app = typer.Typer(
+    name="router", help="Policy router: serve, explain, fleet, keys, policy, audit.", no_args_is_help=True
+)
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
+app.add_typer(keys_app, name="keys")
 devices_app = typer.Typer(help="Devices that may report: invite, list, revoke.", no_args_is_help=True)
 app.add_typer(devices_app, name="devices")
 

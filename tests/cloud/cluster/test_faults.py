@@ -37,7 +37,15 @@ def _engine(cluster: Cluster) -> psutil.Process:
     return next(
         child
         for process in cluster.processes()
-        if process.cmdline()[0].startswith(f"ray::ServeReplica:isthmus:model:{DEFAULT_MODEL}")
+        if _title(process).startswith(f"ray::ServeReplica:isthmus:model:{DEFAULT_MODEL}")
         for child in process.children()
-        if child.cmdline()[0].startswith("VLLM::EngineCore")
+        if _title(child).startswith("VLLM::EngineCore")
     )
+
+
+def _title(process: psutil.Process) -> str:
+    """What the process calls itself; one that has ended meanwhile calls itself nothing."""
+    try:
+        return next(iter(process.cmdline()), "")
+    except psutil.Error:
+        return ""
