@@ -26,19 +26,8 @@ def decide(
     fleet.
     """
     terms = terms_of(facts, policy)
-    by_route, cap_tokens = zones.zones_of_route(facts.route), terms.output_cap_tokens
-    need = need_of(facts.request, policy.default_output_tokens, cap_tokens)
-    asked = Question(
-        need,
-        permission_rejections(terms.by_privacy, terms.by_rule, by_route, zones.zones_of_mode(terms.mode)),
-        ordering.bar_of(policy, terms.mode, fleet.incumbent, now_ms),
-        policy.slo.tpot_ms,
-        policy.stale_after_ms,
-        cap_tokens,
-        price_of(policy.cost, need, cloud=False),
-        price_of(policy.cost, need, cloud=True),
-        now_ms,
-    )
+    by_route = zones.zones_of_route(facts.route)
+    asked = _question(facts, fleet, policy, terms, by_route, now_ms)
     view = Listed(fleet.backends) if view is None else view
     found = view.survey(asked)
     first, retry_after_s = None, 1
@@ -60,14 +49,31 @@ def decide(
         reason,
         first.output_cap_tokens if first else None,
         found.largest_context_tokens,
-        need.likely_tokens,
+        asked.need.likely_tokens,
         policy.digest,
         retry_after_s,
         terms.rule,
-        cap_tokens,
+        terms.output_cap_tokens,
         terms.mask_kinds,
         terms.scan_answers,
         found.rejected_counts,
+    )
+
+
+def _question(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, terms: Terms, by_route: frozenset[Zone], now_ms: int
+) -> Question:
+    need = need_of(facts.request, policy.default_output_tokens, terms.output_cap_tokens)
+    return Question(
+        need,
+        permission_rejections(terms.by_privacy, terms.by_rule, by_route, zones.zones_of_mode(terms.mode)),
+        ordering.bar_of(policy, terms.mode, fleet.incumbent, now_ms),
+        policy.slo.tpot_ms,
+        policy.stale_after_ms,
+        terms.output_cap_tokens,
+        price_of(policy.cost, need, cloud=False),
+        price_of(policy.cost, need, cloud=True),
+        now_ms,
     )
 
 

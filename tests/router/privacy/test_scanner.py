@@ -85,7 +85,7 @@ def test_pi_11_more_findings_than_can_be_kept_are_unknown(scanner: Scanner, text
 
 
 def test_pi_11_more_text_than_the_limit_is_unknown() -> None:
-    small = Scanner(limit_chars=100)
+    small = Scanner([], limit_chars=100)
     assert _scan(small, "a" * 100).complete
     found = small.scan([TextPosition("a", "a" * 60), TextPosition("b", "b" * 60)])
     assert (found.privacy_class, found.complete, found.cause) == (PrivacyClass.UNKNOWN, False, "overflow")
