@@ -1,6 +1,9 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
+# thousands of modules in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
@@ -19,6 +22,8 @@ EDGE_BENCHES := edge_overhead engine_changes speculation prediction
 BENCHES := decide scanner audit self
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
+# Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
+SIDE_BY_SIDE := architecture contracts helm loadtests router shared
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
@@ -52,12 +57,14 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(PYTEST) -m "not slow" $(ARGS:tests/%=%)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
-	$(BIN)/python -m pytest tests/helm $(ARGS)
+	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
 
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
 import random
@@ -22,7 +23,7 @@ from router.dispatch.clients import CloudClient, EdgeClient, new_session
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
-from router.dispatch.ledger import Ledgers
+from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
@@ -50,17 +51,21 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
+    BackendTlsSettings,
+    OutlierSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
     StaticModelSettings,
 )
 from router.stores import Stores, file_registers, open_stores, secret_in
+from router.workers.member import Member, MemberStorage
 from shared.breaker import BreakerRules
 from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
+from shared.http.tls import ClientTls, TlsFiles
 from shared.keys import ApiKey
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
@@ -81,6 +86,7 @@ class _Fleet(NamedTuple):
     """Everything by which the fleet is known and reached."""
 
     session: aiohttp.ClientSession
+    tls: ClientTls
     watch: FleetWatch
     poller: CapacityPoller
     health: Health
@@ -106,8 +112,11 @@ def check_binding(settings: RouterSettings) -> None:
         )
 
 
-async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None) -> Router:
-    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before.
+async def build_router(
+    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
+) -> Router:
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
+    `member` says that this is one of several workers.
 
     Raises:
         SettingsError: a file, folder, policy or address in the settings does not work.
@@ -116,26 +125,23 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     registry, lifecycle = new_registry(), Lifecycle()
     metrics = RouterMetrics(registry)
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
-    audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
-    storage, audit = _audit(settings.audit, audit_key, clock, metrics)
-    stores = open_stores(settings, clock)
+    storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
+    fleet = _fleet(settings, stores := open_stores(settings, clock, member), clock)
     doorkeeper = Doorkeeper(_keyring(settings, stores, clock), denials(audit, clock))
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
-    fleet = _fleet(settings, stores, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
-    judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         quota=(quota := Quota(stores.limiter)),
-        judge=judge,
+        judge=(judge := Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)),
         dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
         directory=fleet.directory,
         health=fleet.health,
         audit=audit,
         metrics=metrics,
         clock=clock,
-        sessions=(sessions := _sessions(settings.sessions, audit_key, clock)),
+        sessions=(sessions := _sessions(settings.sessions, audit_key, clock, member)),
         answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
@@ -150,16 +156,16 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
     )
-    loops = (inference.expire, *_loops(settings, audit, fleet, policies), *stores.loops)
+    loops = (inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
     app = build(handlers, before=fleet.before(stores), loops=loops, after=after)
     return Router(app, lifecycle, fleet.directory, registry, policies)
 
 
 def _loops(
-    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower
+    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower, clock: Clock
 ) -> list[Callable[[], Coroutine[Any, Any, None]]]:
     """What goes on beside the requests."""
     loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
@@ -167,6 +173,7 @@ def _loops(
         lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
         lambda: fleet.poller.run(settings.capacity_interval_s),
         lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.tls.following.run(clock),
     ]
     return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
 
@@ -180,15 +187,26 @@ def _keyring(settings: RouterSettings, stores: Stores, clock: Clock) -> Keyring:
 
 
 def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
-    health = Health(Ledgers(BreakerRules()), _targets(settings))
-    session = new_session(connect_s=settings.timeouts.connect_s)
+    health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
+    tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
+    session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
     watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
-    return _Fleet(session, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
+    return _Fleet(session, tls, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
 
 
-def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
+def _files_of(tls: BackendTlsSettings) -> TlsFiles:
+    return TlsFiles(tls.cert_file, tls.key_file, tls.ca_file)
+
+
+def audit_storage(settings: AuditSettings) -> tuple[AuditStorage, bytes]:
+    """Where records are kept, and the key of their chain; one process alone may hold it.
+
+    Raises:
+        SettingsError: folder or key cannot be used, or another process writes there.
+    """
+    key = load_key(settings.key_file or home() / "audit.key", create=True)
     storage = AuditStorage(
         audit_folder(settings),
         key,
@@ -196,8 +214,20 @@ def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMet
         total_bytes=settings.total_bytes,
         sync=settings.sync,
     )
+    return storage, key
+
+
+def _audit(
+    settings: AuditSettings, clock: Clock, metrics: RouterMetrics, member: Member | None
+) -> tuple[AuditStorage | MemberStorage, AuditLog, bytes]:
+    storage: AuditStorage | MemberStorage
+    if member is None:
+        storage, key = audit_storage(settings)
+    else:
+        key = load_key(settings.key_file or home() / "audit.key", create=True)
+        storage = MemberStorage(member, asyncio.get_running_loop())
     log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
-    return storage, log
+    return storage, log, key
 
 
 def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, scanner: TextScanner) -> Classifier:
@@ -211,9 +241,10 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
     )
 
 
-def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock) -> Sessions:
+def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member: Member | None) -> Sessions:
     key = hashlib.sha256(b"sessions" + audit_key).digest()
-    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit)
+    elsewhere = None if member is None else member.pinned
+    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit, elsewhere=elsewhere)
 
 
 def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
@@ -243,16 +274,25 @@ def audit_folder(settings: AuditSettings) -> Path:
     return settings.dir or home() / "audit"
 
 
+def _outliers(settings: OutlierSettings) -> OutlierRules:
+    return OutlierRules(settings.failure_ratio, settings.least_attempts, int(settings.frozen_after_s * 1000))
+
+
 def _targets(settings: RouterSettings) -> Targets:
+    limit = settings.limits.backend_in_flight
     configured = {
-        cloud.id: Access(secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"), cloud.rate_domain)
+        cloud.id: Access(
+            secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"),
+            cloud.rate_domain,
+            cloud.max_in_flight or limit,
+        )
         for cloud in settings.clouds
     }
     shared_key = secret_in(settings.edge_api_key_file, "router.edge_api_key_file")
     for edge in settings.edges:
         own = secret_in(edge.api_key_file, f"router.edges.{edge.id}.api_key_file")
-        configured[edge.id] = Access(own or shared_key)
-    return Targets(configured, edge=Access(shared_key))
+        configured[edge.id] = Access(own or shared_key, in_flight_limit=edge.max_in_flight or limit)
+    return Targets(configured, edge=Access(shared_key, in_flight_limit=limit))
 
 
 def _polled(settings: RouterSettings) -> tuple[Polled, ...]:

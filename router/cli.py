@@ -45,13 +45,19 @@ def serve(
     config: Config = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve the port together.")] = None,
+    worker_of: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Serve the OpenAI API over the fleet until a signal."""
-    from router.serve import run  # noqa: PLC0415 - needs the router extra, `--help` does not
+    from router import serve as serving  # noqa: PLC0415 - needs the router extra, `--help` does not
 
-    settings = load(RouterSettings, "router", config, host=host, port=port)
+    settings = load(RouterSettings, "router", config, host=host, port=port, workers=workers)
     logs.configure(level=settings.log_level)
-    return run(settings)
+    if worker_of is not None:
+        return serving.run_worker(settings, worker_of)
+    if settings.workers > 1:
+        return serving.run_family(settings, [] if config is None else ["--config", str(config)])
+    return serving.run(settings)
 
 
 @app.command()

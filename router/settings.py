@@ -51,6 +51,7 @@ class LimitSettings(_Section):
 
     body_bytes: int = Field(DEFAULT_LIMIT_BYTES, ge=1024, description="Largest request body.")
     in_flight: int = Field(4096, ge=1, description="Requests served at the same time; more get 503.")
+    backend_in_flight: int = Field(1024, ge=1, description="Requests open at one backend at the same time.")
     answer_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="Largest answer of a backend that is not a stream, held in memory."
     )
@@ -77,6 +78,9 @@ class CloudSettings(_Section):
     rate_domain: str | None = Field(
         default=None, max_length=64, description="Backends that share one quota name the same domain; unset: its own."
     )
+    max_in_flight: int | None = Field(
+        default=None, ge=1, description="Requests open there at the same time; unset: limits.backend_in_flight."
+    )
 
 
 class EdgeBackendSettings(_Section):
@@ -89,6 +93,9 @@ class EdgeBackendSettings(_Section):
         default=(), description="Models served; empty: asked from the agent about once a second."
     )
     api_key_file: Path | None = Field(default=None, description="File with the key that this agent wants.")
+    max_in_flight: int | None = Field(
+        default=None, ge=1, description="Requests open there at the same time; unset: limits.backend_in_flight."
+    )
 
 
 class PolicySettings(PolicyDefaults):
@@ -187,6 +194,40 @@ class RedisTlsSettings(_Section):
     key_file: Path | None = Field(default=None, description="Its private key.")
 
 
+class OutlierSettings(_Section):
+    """When a backend is left alone although it never failed three times in a row."""
+
+    failure_ratio: float = Field(0.5, gt=0, le=1, description="Share of failures in ten seconds that opens a breaker.")
+    least_attempts: int = Field(10, ge=1, description="Attempts in ten seconds below which no share is looked at.")
+    frozen_after_s: float = Field(
+        10, gt=0, description="Silence of all its open streams together after which it gets no new ones."
+    )
+
+
+class ListenerTlsSettings(_Section):
+    """Certificate of this router, in PEM; files that are replaced are used within seconds, without a restart."""
+
+    cert_file: Path = Field(description="Certificate, and what chains it to its authority.")
+    key_file: Path = Field(description="Its private key.")
+    client_ca_file: Path | None = Field(
+        default=None, description="Authorities of clients: nobody comes in without a certificate by one of them."
+    )
+
+
+class BackendTlsSettings(_Section):
+    """How backends with https addresses are reached; files that are replaced are used within seconds."""
+
+    ca_file: Path | None = Field(default=None, description="Authorities to trust besides those of the system.")
+    cert_file: Path | None = Field(default=None, description="Certificate shown to backends, for mutual TLS.")
+    key_file: Path | None = Field(default=None, description="Its private key.")
+
+    @model_validator(mode="after")
+    def _pair(self) -> BackendTlsSettings:
+        if (self.cert_file is None) is not (self.key_file is None):
+            raise ValueError("cert_file and key_file are set together")
+        return self
+
+
 class StateSettings(_Section):
     """Where fleet state lives."""
 
@@ -252,6 +293,7 @@ class RouterSettings(SectionSettings, section="router"):
 
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback, keys are required.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    workers: int = Field(1, ge=1, le=256, description="Processes that serve the port together.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     keys: tuple[KeySettings, ...] = Field(
         default=(), description="Known API keys; without any here or in keys_file, no key is asked for."
@@ -270,6 +312,13 @@ class RouterSettings(SectionSettings, section="router"):
     )
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits on a backend.")
     retry: RetrySettings = Field(default_factory=RetrySettings, description="How much load failover may add.")
+    outliers: OutlierSettings = Field(
+        default_factory=OutlierSettings, description="When a failing or frozen backend is left alone."
+    )
+    tls: ListenerTlsSettings | None = Field(default=None, description="Serve over TLS; unset: over plain HTTP.")
+    backend_tls: BackendTlsSettings = Field(
+        default_factory=BackendTlsSettings, description="TLS to backends with https addresses."
+    )
     clouds: tuple[CloudSettings, ...] = Field(default=(), description="Cloud endpoints.")
     edges: tuple[EdgeBackendSettings, ...] = Field(default=(), description="Edge agents that do not report.")
     edge_api_key_file: Path | None = Field(

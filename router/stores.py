@@ -12,6 +12,7 @@ from router.keys.book import KeyBook
 from router.limits.memory import MemoryLimiter
 from router.limits.port import Limiter
 from router.settings import RouterSettings, StateSettings
+from router.workers.member import Member, MemberLimiter, MemberStore
 from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.settings import home
@@ -42,13 +43,16 @@ class Stores(NamedTuple):
     after: tuple[Callable[[], Awaitable[None]], ...]
 
 
-def open_stores(settings: RouterSettings, clock: Clock) -> Stores:
-    """In this process alone, or in Redis, as the settings say; inside the running event loop.
+def open_stores(settings: RouterSettings, clock: Clock, member: Member | None = None) -> Stores:
+    """In this process alone (of several workers: in their parent), or in Redis, as the settings say; inside the running
+    event loop.
 
     Raises:
         SettingsError: an address, file or certificate in the settings does not work.
     """
     keys, devices = file_registers(settings)
+    if settings.state.kind == "memory" and member is not None:
+        return Stores(MemberStore(member, clock), keys, devices, MemberLimiter(member), (), (), ())
     if settings.state.kind == "memory":
         store = MemoryStateStore(clock, ttl_s=STATE_TTL_S)
         return Stores(store, keys, devices, MemoryLimiter(clock), (), (), (store.close,))

@@ -88,7 +88,7 @@ def _print_false_alarms(scanner: Scanner, draw: random.Random) -> None:
 
 
 def _print_beside_detect_secrets(scanner: Scanner, draw: random.Random) -> None:
-    """The same over credentials alone, by the library made for them (ADR 0007)."""
+    """The same over credentials alone, by the library made for them (ADR 0008)."""
     if importlib.util.find_spec("detect_secrets") is None:
         print("\ndetect-secrets is not installed: not compared")
         return
@@ -104,9 +104,7 @@ def _print_beside_detect_secrets(scanner: Scanner, draw: random.Random) -> None:
 
     specimens = [text for kind in KINDS if kind.kind in _CREDENTIALS for text in positives(kind, draw, _EACH_BESIDE)]
     nothing = [text for _, text in negatives(draw, _NEGATIVES_BESIDE)]
-    print(
-        f"\n{'credentials':<15} {'recall':>7} {'false alarms':>13} {'us a text':>10}   of {len(specimens)}, {len(nothing)}"
-    )
+    print(f"\n{'credentials':<15} {'recall':>7} {'false alarms':>13} {'us a text':>10}")
     with default_settings():
         for name, reads in (("detect-secrets", of_library), ("scanner", of_scanner)):
             began = time.process_time_ns()

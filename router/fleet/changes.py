@@ -18,8 +18,10 @@ class Changes:
         self._ids.add(backend_id)
 
     def note_at(self, backend_id: str, due_ms: int) -> None:
-        """Something about a backend will be new at `due_ms`, because that much time has passed."""
-        if self._due_ms.get(backend_id) != due_ms:
+        """Something about a backend may be new at `due_ms`, because that much time has passed. Of several times the
+        first counts: who looks then notes the next."""
+        known_ms = self._due_ms.get(backend_id)
+        if known_ms is None or due_ms < known_ms:
             self._due_ms[backend_id] = due_ms
             heapq.heappush(self._due, (due_ms, backend_id))
 

@@ -102,11 +102,9 @@ class FleetDirectory:
     def _experience(self, backend_id: str, ledger: Ledger, now_ms: int) -> tuple[Breaker, int | None]:
         """State of the breaker, and until when a backend rests; both end by time."""
         breaker, cooling = ledger.breaker(now_ms), self._health.rests_until_ms(backend_id, now_ms)
-        ends = [] if cooling is None else [cooling]
-        if breaker is Breaker.OPEN:
-            ends.append(now_ms + ledger.reopens_in_ms(now_ms))
-        if ends:
-            self._changes.note_at(backend_id, min(ends))
+        dues = [due_ms for due_ms in (cooling, ledger.changes_at_ms(now_ms)) if due_ms is not None]
+        if dues:
+            self._changes.note_at(backend_id, min(dues))
         return breaker, cooling
 
     def _moved(self, noted: Iterable[str], reports: dict[str, Report]) -> set[str]:

@@ -22,8 +22,7 @@ def decide(
 
     Pure and deterministic: the same values give the same decision, in whatever order the fleet is listed. No step
     re-admits what an earlier one removed; every backend is a candidate or carries exactly one rejection. `view` is the
-    fleet's backends as columns, where they were arranged so; the decision is the same, and takes less time in a large
-    fleet.
+    fleet as columns, where it was arranged so: the decision is the same, and takes less time in a large fleet.
     """
     terms = terms_of(facts, policy)
     by_route = zones.zones_of_route(facts.route)
@@ -56,6 +55,8 @@ def decide(
         terms.output_cap_tokens,
         terms.mask_kinds,
         terms.scan_answers,
+        terms.resume,
+        terms.hedge_ms,
         found.rejected_counts,
     )
 

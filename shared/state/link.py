@@ -16,7 +16,7 @@ from typing import Any
 from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
@@ -198,5 +198,8 @@ async def _closed(client: Redis | RedisCluster) -> None:
         pool = getattr(client, "connection_pool", None)
         if isinstance(pool, ConnectionPool):
             await pool.disconnect()
+        if isinstance(pool, SentinelConnectionPool):
+            for sentinel in pool.sentinel_manager.sentinels:
+                await sentinel.aclose()
     except (RedisError, OSError):
         return  # a connection that cannot be closed is gone

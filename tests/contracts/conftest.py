@@ -14,7 +14,7 @@ from shared.state.port import StateStore
 from shared.state.redis import RedisStateStore
 from shared.testing.redis_server import RedisServer, binary
 
-TTL_S = 0.4
+TTL_S = 1.0
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +35,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
         opened: StateStore = MemoryStateStore(SystemClock(), ttl_s=TTL_S)
     else:
         server: RedisServer = request.getfixturevalue("redis_server")
-        opened = RedisStateStore(RedisLink(RedisAddress(url=server.url), SystemClock()), SystemClock(), ttl_s=TTL_S)
+        opened = RedisStateStore(
+            RedisLink(RedisAddress(url=server.url), SystemClock(), limit_s=5), SystemClock(), ttl_s=TTL_S
+        )
         for report in await opened.reports():
             await opened.forget(report.heartbeat.backend_id)
     yield opened

@@ -11,7 +11,7 @@ import pytest
 from edge.packages.catalogue import DEFAULT_MODEL
 from tests.cloud.cluster.conftest import START_LIMIT_S, Cluster, chat, endless, eventually
 
-pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.cloud, pytest.mark.slow, pytest.mark.ends(0), pytest.mark.timeout(1800)]
 
 
 def test_a_dead_engine_takes_its_replica_along_and_is_replaced(quiet: Cluster) -> None:

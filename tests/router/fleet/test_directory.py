@@ -121,6 +121,24 @@ async def test_what_ends_by_time_ends_without_a_word(world: World) -> None:
     assert world.backend("pi").cooling_until_ms is None
 
 
+async def test_streams_that_stand_still_show_without_a_word(world: World) -> None:
+    """And the first that moves again is told."""
+    await world.beat("pi")
+    world.directory.snapshot()
+    ledger = world.health.ledgers.of("pi")
+    ledger.enter(world.clock.now_ms())
+    ledger.began_reading(world.clock.now_ms())
+    for _ in range(3):
+        await world.clock.advance(4)
+        assert world.backend("pi").breaker is Breaker.CLOSED
+        ledger.moved(world.clock.now_ms())
+    await world.clock.advance(10.002)
+    assert world.backend("pi").breaker is Breaker.OPEN
+    ledger.ended_reading()
+    ledger.moved(world.clock.now_ms())
+    assert world.backend("pi").breaker is Breaker.CLOSED
+
+
 async def test_a_rate_domain_rests_as_a_whole(world: World) -> None:
     world.directory.snapshot()
     world.health.rest_domain_of("cloud-a", for_ms=3_000, now_ms=world.clock.now_ms())
