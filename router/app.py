@@ -190,9 +190,10 @@ def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
     health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
     tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
-    watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
+    last_known_ms = int(settings.state.last_known_s * 1000)
+    watch = FleetWatch(stores.fleet, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
+    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     return _Fleet(session, tls, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
 
 

@@ -63,7 +63,9 @@ class StaticModelSettings(_Section):
     id: ModelId = Field(description="Name that clients send as `model`.")
     digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$", description="Identity of the weights.")
     context_tokens: int | None = Field(default=None, ge=1, description="Context of one request.")
-    features: tuple[str, ...] = Field(default=(), description="Features served, such as tools; empty: not declared.")
+    features: tuple[str, ...] = Field(
+        default=(), description="Features served, such as tools; none: OpenAI's own, and neither lora nor continuation."
+    )
 
 
 class CloudSettings(_Section):

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from router.policy.columns import CODE_OF, FINE, ZONES, Codes, Columns, Flags, ModelColumn
+from router.policy.eligibility import lacks_feature
 from router.policy.model import Rejection
 from router.policy.places import CandidateRows, Places, RejectedRows
 from router.policy.question import Question, Shortage, Survey
@@ -130,8 +131,8 @@ def _permitted(columns: Columns, forbidden: Mapping[Zone, Rejection | None]) -> 
 
 
 def _lacking(model: ModelColumn, asked: Question) -> Flags:
-    """Rows whose model declares features and misses one that is needed."""
-    flags = np.array([bool(declared) and not asked.need.features.issubset(declared) for declared in model.feature_sets])
+    """Rows whose model lacks a feature that is needed."""
+    flags = np.array([lacks_feature(declared, asked.need) for declared in model.feature_sets])
     lacking: Flags = flags[model.feature_set]
     return lacking
 

@@ -2,7 +2,8 @@
 
 Checks count in the order of `Rejection`: what may be (privacy, rules, caller, mode) before what can be. Those that
 depend on the backend alone are made when it changes (`rows.row_of`). A missing figure rejects nobody: a backend that
-reports no load is neither idle nor full, one that declares no context or features answers for itself.
+reports no load is neither idle nor full, one that declares no context or no features of OpenAI's own answers
+for itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from functools import lru_cache
 
 from router.policy.model import Rejection
 from router.policy.need import Need
-from shared.fleet import BackendSnapshot, BackendState, Breaker, ServedModel, ThermalLevel, Zone
+from shared.fleet import BackendSnapshot, BackendState, Breaker, ThermalLevel, Zone
+from shared.openai.facts import OWN_FEATURES
 
 # Looking up a member on an Enum class costs more than the comparison it is for: members are bound once.
 _CLOSED, _OPEN = Breaker.CLOSED, Breaker.OPEN
@@ -65,9 +67,10 @@ def by_heat_or_queue(backend: BackendSnapshot, load: int) -> Rejection | None:
     return Rejection.QUEUE_FULL if is_full(backend, load) else None
 
 
-def lacks_feature(served: ServedModel, need: Need) -> bool:
-    """Whether the model declares features and one that is needed is not among them."""
-    return bool(served.features) and not need.features.issubset(served.features)
+def lacks_feature(declared: tuple[str, ...], need: Need) -> bool:
+    """Whether a feature that is needed is not among those that a model declares. Where it declares none, OpenAI's own
+    are taken for granted, because a server without them says so; those whose fields it would ignore are not."""
+    return not (need.features.issubset(declared) if declared else need.features.isdisjoint(OWN_FEATURES))
 
 
 def load_of(backend: BackendSnapshot) -> int:

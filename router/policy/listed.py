@@ -81,7 +81,7 @@ class Listed:
         serving = [(entry, entry.served) for entry in permitted if entry.served is not None]
         return Shortage(
             model_unknown=bool(entries) and all(e.row.says_what_it_serves and e.served is None for e in entries),
-            feature_missing=bool(serving) and all(lacks_feature(served, asked.need) for _, served in serving),
+            feature_missing=bool(serving) and all(lacks_feature(served.features, asked.need) for _, served in serving),
             context_open_ended=any(entry.room_tokens == UNBOUNDED for entry, _ in serving),
             cooling_until_ms=min((entry.row.cooling_until_ms for entry in permitted), default=None)
             if all(_inability(entry, asked) is _COOLING_DOWN for entry in permitted)
@@ -110,7 +110,7 @@ def _inability(entry: Entry, asked: Question) -> Rejection | None:
         return _STALE
     if served is None:
         return _NOT_SERVED
-    if need.features and lacks_feature(served, need):
+    if need.features and lacks_feature(served.features, need):
         return _FEATURE_MISSING
     if need.certain_tokens > room:
         return _CONTEXT

@@ -10,7 +10,9 @@ _BYTES_PER_TOKEN = 3
 """Bytes of UTF-8 a token covers at least on average in prose of SmolLM2, Llama 3 and Qwen tokenizers. The estimate
 only orders backends; whether a prompt fits is the backend's own count (see `context_length_exceeded`)."""
 
-FEATURES = ("tools", "structured_output", "logprobs")
+OWN_FEATURES = frozenset({"continuation", "lora"})
+"""Features whose fields are not OpenAI's: a server that does not know them ignores them without a word."""
+FEATURES = ("tools", "structured_output", "logprobs", *sorted(OWN_FEATURES))
 """What a request may need of a backend beyond plain text."""
 
 
@@ -66,7 +68,7 @@ def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> Re
 
 def _features(body: dict[str, Any]) -> list[str]:
     found = []
-    if body.get("tools"):
+    if body.get("tools") and body.get("tool_choice") != "none":
         found.append("tools")
     kind = (body.get("response_format") or {}).get("type")
     text = body.get("text")
