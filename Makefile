@@ -4,7 +4,7 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -81,6 +81,10 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 
 bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+
+chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
+	@$(INSTALL) edge-router dev
+	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 3600 $(ARGS)
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -39,6 +39,7 @@ from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
+from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
 from router.inforce import follow_policy
@@ -122,8 +123,7 @@ async def build_router(
         SettingsError: a file, folder, policy or address in the settings does not work.
     """
     check_binding(settings)
-    registry, lifecycle = new_registry(), Lifecycle()
-    metrics = RouterMetrics(registry)
+    lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     fleet = _fleet(settings, stores := open_stores(settings, clock, member), clock)
@@ -157,6 +157,7 @@ async def build_router(
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
         metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
+        openapi=OpenApi(doorkeeper),
     )
     loops = (inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
