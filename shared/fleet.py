@@ -228,3 +228,9 @@ class FleetSnapshot:
             return next((backend for backend in self.backends if backend.backend_id == backend_id), None)
         place = self.places.get(backend_id)
         return None if place is None else self.backends[place]
+
+    def context_of(self, model_id: str, backend_id: str) -> int | None:
+        """The context that a backend declares for a model (tokens); None where it does not, or there is none."""
+        backend = self.backend(backend_id)
+        served = None if backend is None else backend.model(model_id)
+        return None if served is None else served.context_tokens

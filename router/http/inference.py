@@ -42,7 +42,7 @@ from shared.errors import (
     QueueFull,
     RateLimited,
 )
-from shared.fleet import FleetSnapshot, Zone, prompt_bucket
+from shared.fleet import Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -191,7 +191,7 @@ class Inference:
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
-        account.model = model if _is_served(judged, model) else None
+        account.model = model if judged.is_served(model) else None
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
@@ -235,7 +235,7 @@ class Inference:
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
             permit=_permit(account, judged, travels),
-            context_of=partial(_context_of, judged.fleet, model),
+            context_of=partial(judged.fleet.context_of, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._filters(judged),
@@ -383,20 +383,6 @@ def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | 
     if masked is not None:
         return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
-
-
-def _is_served(judged: Judged, model: str) -> bool:
-    """Whether some backend knows the model by that name; candidates do, and are looked at first."""
-    if judged.decision.candidates:
-        return True
-    return any(backend.model(model) is not None for backend in judged.fleet.backends)
-
-
-def _context_of(fleet: FleetSnapshot, model: str, backend_id: str) -> int | None:
-    """The context that a backend declares for the model (tokens)."""
-    backend = fleet.backend(backend_id)
-    served = None if backend is None else backend.model(model)
-    return None if served is None else served.context_tokens
 
 
 def _is_free(decision: Decision) -> bool:
