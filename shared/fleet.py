@@ -127,6 +127,15 @@ def without_sequence(body: bytes, sequence: int) -> bytes | None:
     return b"{" + body[len(head) :] if body.startswith(head) else None
 
 
+class CloudAdapter(_Wire):
+    """One LoRA adapter that is registered for a model of the cloud tier."""
+
+    name: str = Field(min_length=1, max_length=64)
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    replicas: int = Field(ge=0)
+    """Replicas that have it loaded; others load it at its first request."""
+
+
 class CloudCapacity(_Wire):
     """Answer of the cloud tier's capacity route for one model; read without waking a replica."""
 
@@ -141,6 +150,14 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    """Sequences that one replica decodes side by side."""
+    replicas_starting: int | None = Field(default=None, ge=0)
+    kv_cache_tokens: int | None = Field(default=None, ge=0)
+    """What the caches of all replicas hold together."""
+    prefix_hit_ratio: float | None = Field(default=None, ge=0, le=1)
+    """Share of prompt tokens that lately came from a cache."""
+    output_tokens_per_s: float | None = Field(default=None, ge=0)
+    adapters: tuple[CloudAdapter, ...] = Field(default=(), max_length=256)
     features: tuple[str, ...] = Field(default=(), max_length=64)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -142,20 +142,25 @@ def _standing_of(models: list[CloudCapacity]) -> Standing:
     order = (BackendState.READY, BackendState.SCALED_TO_ZERO, BackendState.STARTING, BackendState.DRAINING)
     return Standing(
         state=next((state for state in order if state in states), BackendState.FAILED),
-        models=tuple(
-            ServedModel(
-                model_id=m.model_id,
-                digest=m.digest,
-                context_tokens=m.context_tokens,
-                features=m.features,
-                tokenizer=m.tokenizer,
-            )
-            for m in serving
-        ),
+        models=tuple(served for model in serving for served in _served(model)),
         slots_total=_sum([_slots(m) for m in serving]),
         slots_busy=_sum([m.running for m in serving]),
         queued=_sum([m.waiting for m in serving]),
     )
+
+
+def _served(model: CloudCapacity) -> Iterator[ServedModel]:
+    """The model, and each of its adapters under the name that requests use."""
+    named = [(model.model_id, model.digest)]
+    named += [(f"{model.model_id}:{adapter.name}", adapter.digest) for adapter in model.adapters]
+    for name, digest in named:
+        yield ServedModel(
+            model_id=name,
+            digest=digest,
+            context_tokens=model.context_tokens,
+            features=model.features,
+            tokenizer=model.tokenizer,
+        )
 
 
 def _slots(model: CloudCapacity) -> int | None:
