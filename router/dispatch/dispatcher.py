@@ -171,8 +171,8 @@ class Dispatcher:
         if self._health.rests_until_ms(candidate.backend_id, self._clock.now_ms()) is not None:
             return False
         too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
-        room = job.contexts.get(candidate.backend_id)
-        return all(room is not None and room > (job.contexts.get(b) or 0) for b in too_small)
+        room = job.context_of(candidate.backend_id)
+        return all(room is not None and room > (job.context_of(b) or 0) for b in too_small)
 
     async def _retry(self, attempts: list[Attempt]) -> bool:
         """Spend one retry of the budget and wait its jittered pause; False when the budget is spent."""
@@ -199,7 +199,7 @@ class Dispatcher:
         waits_ms = self._waits_ms(job)
         retry_after_s = max(1, -(-min(waits_ms) // 1000)) if waits_ms else 1
         at_fault = last is not None and last.outcome in _NOT_PRIVACY
-        if not at_fault and any(r.reason is Rejection.PRIVACY for r in job.decision.rejected):
+        if not at_fault and Rejection.PRIVACY in job.decision.rejected_counts:
             return PrivacyUnavailable(
                 "This content must stay on the edge, and no edge backend could serve it.", retry_after_s=retry_after_s
             )

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from aiohttp import web
@@ -41,7 +42,7 @@ from shared.errors import (
     QueueFull,
     RateLimited,
 )
-from shared.fleet import FleetSnapshot, Zone, prompt_bucket
+from shared.fleet import Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -190,7 +191,7 @@ class Inference:
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
-        account.model = model if any(b.model(model) for b in judged.fleet.backends) else None
+        account.model = model if judged.is_served(model) else None
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
@@ -234,7 +235,7 @@ class Inference:
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
             permit=_permit(account, judged, travels),
-            contexts=_contexts(judged.fleet, model),
+            context_of=partial(judged.fleet.context_of, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._filters(judged),
@@ -382,10 +383,6 @@ def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | 
     if masked is not None:
         return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
-
-
-def _contexts(fleet: FleetSnapshot, model: str) -> dict[str, int | None]:
-    return {b.backend_id: served.context_tokens for b in fleet.backends if (served := b.model(model)) is not None}
 
 
 def _is_free(decision: Decision) -> bool:
