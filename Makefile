@@ -4,7 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-helm test-console test-slow bench bench-edge bench-router chaos clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-slow bench bench-cloud \
+	bench-edge bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -72,6 +73,10 @@ test-console: ## The router's console in a real Chromium; screenshots are kept i
 		|| { echo "error: the console's tests need Chromium. On Debian: apt install chromium" >&2; exit 1; }
 	$(BIN)/python -m pytest -m console tests/router/admin $(ARGS)
 
+test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m "not slow" cloud $(ARGS:tests/%=%)
+
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
@@ -79,6 +84,11 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
 	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
+bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
+	@$(INSTALL) edge-router cloud-cpu dev
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev

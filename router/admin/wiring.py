@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from router.admin.api import AdminApi, AdminParts
@@ -30,9 +31,10 @@ class Admin:
         policies: PolicyFollower,
         devices: Devices,
         drains: Drains,
+        stale_after_ms: Callable[[], int],
         audit_folder: Path,
     ) -> None:
-        view = FleetView(parts.directory, devices, drains)
+        view = FleetView(parts.directory, devices, drains, parts.traffic, stale_after_ms)
         decisions = Decisions(audit_folder, lambda: policies.policy)
         self.pulse = Pulse(view, parts.directory, decisions, parts.lifecycle, parts.clock)
         parts.audit.listen(self.pulse.hear)

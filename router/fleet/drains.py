@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from shared import logs
@@ -27,9 +28,14 @@ class Drains:
         self._clock = clock
         self._log = logs.get("drains")
         self._since = register.content.since
+        self._listeners: list[Callable[[str], None]] = []
 
     def __contains__(self, backend_id: object) -> bool:
         return backend_id in self._since
+
+    def listen(self, hear: Callable[[str], None]) -> None:
+        """Let `hear` have the id of every backend that is drained or used again."""
+        self._listeners.append(hear)
 
     def since(self) -> dict[str, float]:
         """All of them."""
@@ -42,7 +48,7 @@ class Drains:
         def with_drain(book: DrainBook) -> DrainBook:
             return replace(book, since={backend_id: at, **book.since})
 
-        self._since = (await self._register.update(with_drain)).since
+        self._take((await self._register.update(with_drain)).since)
         self._log.info("backend_drained", backend=backend_id)
 
     async def remove(self, backend_id: str) -> None:
@@ -52,7 +58,7 @@ class Drains:
             return replace(book, since={each: at for each, at in book.since.items() if each != backend_id})
 
         if backend_id in self._register.content.since:
-            self._since = (await self._register.update(without)).since
+            self._take((await self._register.update(without)).since)
             self._log.info("backend_resumed", backend=backend_id)
 
     async def follow(self, interval_s: float) -> None:
@@ -60,4 +66,10 @@ class Drains:
         while True:
             await self._clock.sleep(interval_s)
             with contextlib.suppress(SettingsError):
-                self._since = self._register.content.since
+                self._take(self._register.content.since)
+
+    def _take(self, since: dict[str, float]) -> None:
+        changed, self._since = self._since.keys() ^ since.keys(), since
+        for hear in self._listeners:
+            for backend_id in changed:
+                hear(backend_id)
