@@ -10,7 +10,6 @@ from router.fleet.directory import FleetDirectory
 from router.fleet.drains import Drains
 from router.fleet.traffic import Traffic
 from router.http.fleet import fleet_facts
-from shared.fleet import FleetSnapshot
 
 LISTED = 500
 """Backends that are shown one by one."""
@@ -48,22 +47,6 @@ class FleetView:
             "backends": backends,
             "left_out": len(fleet.backends) - len(backends),
             "devices": devices,
-            "digest_mismatches": digest_mismatches(fleet),
             "drained": sorted(since),
         }
         return facts
-
-
-def digest_mismatches(fleet: FleetSnapshot) -> list[dict[str, Any]]:
-    """Models of one name with different weights: each group holds the backends that have the same. Where no digest is
-    stated, nothing is said."""
-    by_model: dict[str, dict[str, list[str]]] = {}
-    for backend in fleet.backends:
-        for model in backend.models:
-            if model.digest is not None:
-                by_model.setdefault(model.model_id, {}).setdefault(model.digest, []).append(backend.backend_id)
-    return [
-        {"model_id": model_id, "backends": sorted(sorted(group) for group in alike.values())}
-        for model_id, alike in sorted(by_model.items())
-        if len(alike) > 1
-    ]
