@@ -1,0 +1,5 @@
+"""`isthmus loadtest simulate`: placeholder while the simulator is written."""
+
+
+def simulate() -> None:
+    """x"""
