@@ -16,7 +16,6 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
-BENCHES := decide scanner audit self
 ROUTER_BENCHES := decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
@@ -63,9 +62,10 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
 
-bench: ## Benchmarks, each of which prints the ratio it is about
+bench: ## Run all benchmarks and write docs/benchmarks.md with machine, date and ratios (ARGS="--only decide")
 	@$(INSTALL) edge-router dev
-	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@$(BIN)/python -m loadtests.bench.everything $(ARGS)
 
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
@@ -73,7 +73,8 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
-	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+	@$(INSTALL) edge-router dev
+	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

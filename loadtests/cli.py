@@ -63,23 +63,10 @@ def run_command(
     from loadtests.report.table import show  # noqa: PLC0415
 
     settings = load(
-        LoadtestSettings,
-        "loadtest",
-        config,
-        scenario=scenario,
-        users=users,
-        rate_per_s=rate,
-        shape=shape,
-        duration_s=None if duration is None else seconds_of(duration),
-        workers=workers,
-        host=host,
-        model=model,
-        route=route,
-        max_tokens=max_tokens,
-        seed=seed,
-        recorder=recorder,
-        report=report,
-    )
+        LoadtestSettings, "loadtest", config, scenario=scenario, users=users, rate_per_s=rate, shape=shape,
+        duration_s=None if duration is None else seconds_of(duration), workers=workers, host=host, model=model,
+        route=route, max_tokens=max_tokens, seed=seed, recorder=recorder, report=report,
+    )  # fmt: skip
     objectives = read_slo(slo or SHIPPED)
     folder = _folder(out, scenario)
     faults = [_fault(name) for name in fault or ()]

@@ -12,9 +12,7 @@ from loadtests.summary import by_kind, corrected_totals, summary_of
 _DURATION_S = 120.0
 
 
-@pytest.fixture
-def heat_run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Between 36 and 66 s the device is too hot and the cloud answers, later and faster per token."""
+def _rows() -> list[dict[str, Any]]:
     dice = random.Random(1)
     rows: list[dict[str, Any]] = []
     for number in range(400):
@@ -35,6 +33,13 @@ def heat_run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
             "total_ms": ttft + 700,
         }
         rows.append({**row, "failure": "connection_cut"} if number in (141, 142) else row)
+    return rows
+
+
+@pytest.fixture
+def heat_run() -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Between 36 and 66 s the device is too hot and the cloud answers, later and faster per token."""
+    rows = _rows()
     figures = summary_of(rows, _DURATION_S, begun=403)
     machine = {"cores": 2, "processor": "x86_64", "python": "3.11"}
     lengths = {"median": 48.0, "sigma": 0.8, "least": 8, "most": 400}
