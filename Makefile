@@ -1,7 +1,11 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+# Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
+# thousands of modules in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-slow bench bench-cloud bench-edge \
+	bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -16,8 +20,15 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
+<<<<<<< HEAD
 ROUTER_BENCHES := decide scanner audit
+=======
+BENCHES := decide scanner audit self
+ROUTER_BENCHES := router decide scanner audit
+>>>>>>> main
 INSTALL := VENV=$(VENV) requirements/install.sh
+# Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
+SIDE_BY_SIDE := architecture contracts helm loadtests router shared
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
@@ -51,12 +62,18 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(PYTEST) -m "not slow" $(ARGS:tests/%=%)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
-	$(BIN)/python -m pytest tests/helm $(ARGS)
+	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
+
+test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m "not slow" cloud $(ARGS:tests/%=%)
 
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
@@ -67,14 +84,28 @@ bench: ## Run all benchmarks and write docs/benchmarks.md with machine, date and
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@$(BIN)/python -m loadtests.bench.everything $(ARGS)
 
+bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
+	@$(INSTALL) edge-router cloud-cpu dev
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
+<<<<<<< HEAD
 bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
 	@$(INSTALL) edge-router dev
 	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+=======
+bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
+	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+>>>>>>> main
+
+chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
+	@$(INSTALL) edge-router dev
+	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 3600 $(ARGS)
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -26,6 +26,15 @@ class EngineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """What the model's chat template can express."""
+
+    tools: bool = False
+    """It puts tools, calls and their results into the prompt."""
+    system_role: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What a started engine serves: fixed for its whole life.
 
@@ -44,6 +53,7 @@ class EngineFacts:
     """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
     adapters: tuple[str, ...] = ()
     """Digests of the adapters that are loaded."""
+    template: ChatTemplate = ChatTemplate()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 _END_LIMIT_S = 10
+LISTEN_BACKLOG = 4096
 
 
 @contextlib.contextmanager

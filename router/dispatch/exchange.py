@@ -16,6 +16,7 @@ from router.dispatch.clients import BackendClient, NotPermitted
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
 from router.dispatch.refusal import MAX_ERROR_BYTES, Refusal, read_refusal
+from router.dispatch.silence import Silence, SilentTooLong
 from router.dispatch.stream import StreamCheck
 from router.dispatch.targets import Access
 from router.dispatch.verdict import Outcome
@@ -25,10 +26,14 @@ from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
 from shared.http.names import OUTPUT_CAP_HEADER
+from shared.openai.facts import Endpoint
 
 _OUTPUT_CAP = re.compile(r"[0-9]{1,9}; reason=[a-z_]{1,32}")
 _TAIL_S = 1.0
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
+_TYPED = frozenset({Endpoint.RESPONSES, Endpoint.MESSAGES})
+_ANSWERS = ("choices", "data", "output")
+"""Where an answer has what it says: chat and completions, embeddings, responses. A message says what it is."""
 _TIMEOUTS = {
     "connect": Outcome.CONNECT_TIMEOUT,
     "first_token": Outcome.FIRST_TOKEN_TIMEOUT,
@@ -41,6 +46,10 @@ _PHASES = {
     "idle": "The backend stopped sending (idle timeout).",
     "answer": "The backend did not answer in time (answer timeout).",
 }
+
+
+Send = Callable[[bytes], Awaitable[None]]
+"""Takes bytes for the client, and waits while it reads slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +88,12 @@ class Exchange:
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
-        self._check = StreamCheck()
         new_filter = job.filters.get(candidate.zone.tier)
-        self._filter = None if new_filter is None else AnswerFilter(new_filter)
+        self._answer = None if new_filter is None else AnswerFilter(new_filter)
+        self._filter = self._answer or job.watch
+        self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=self._filter is not None)
+        if job.watch is not None:
+            job.watch.restart()
         self._held: list[bytes] = []
         self._closed = False
 
@@ -106,8 +118,9 @@ class Exchange:
         cap = None if self._response is None else self._response.headers.get(OUTPUT_CAP_HEADER)
         return {OUTPUT_CAP_HEADER: cap} if cap is not None and _OUTPUT_CAP.fullmatch(cap) else {}
 
-    async def relay(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Pass the stream on through `send` until its `[DONE]`; waits for `send`, so a slow reader slows the backend.
+    async def relay(self, send: Send, finish: Send) -> None:
+        """Pass the stream on through `send`, and its last bytes through `finish`; waits for both, so that a slow reader
+        slows the backend.
 
         Raises:
             StreamBroken, BackendTimeout: after content; everything before the fault was passed on.
@@ -115,29 +128,33 @@ class Exchange:
         response = self._response
         if response is None:
             raise RuntimeError("relay before open")
-        loop = asyncio.get_running_loop()
         check = self._check
         events, self._held = self._held, []
-        seen, deadline_s = -1, 0.0
+        silence = Silence(response.content, self._limits.idle_s)
         try:
-            while True:
+            while not check.ended:
                 if events:
-                    await send(events[0] if len(events) == 1 else b"".join(events))
-                if check.ended:
-                    break
-                if check.data_events != seen:  # comments are no sign of progress
-                    seen, deadline_s = check.data_events, loop.time() + self._limits.idle_s
-                async with asyncio.timeout_at(deadline_s):
-                    events = await self._next_events(response)
-        except TimeoutError:
+                    await send(_joined(events))
+                before = check.data_events
+                self._ledger.began_reading(self._clock.now_ms())
+                try:
+                    events = await silence.watched(self._next_events(response), check.data_events)
+                finally:
+                    self._ledger.ended_reading()
+                if check.data_events != before:  # comments are no sign of progress
+                    self._ledger.moved(self._clock.now_ms())
+        except SilentTooLong:
             self._end(Outcome.IDLE_TIMEOUT)
             raise _timeout("idle") from None
+        finally:
+            silence.close()
         if check.failure is not None:
             self._end(Outcome.BROKEN)
-            if held := self._still_held():
-                await send(held)
+            if rest := _joined(events) + self._still_held():
+                await send(rest)
             raise check.failure
         self._end(Outcome.OK)
+        await finish(_joined(events))
         await _finish_transport(response)
 
     def close(self) -> None:
@@ -225,10 +242,11 @@ class Exchange:
         if answer is None:
             raise self._failed(StreamBroken("The backend's answer is not one."))
         usage = answer.get("usage")
-        if isinstance(usage, dict) and type(tokens := usage.get("completion_tokens")) is int:
-            self.attempt.completion_tokens = tokens
+        if isinstance(usage, dict):
+            tokens = usage.get("completion_tokens", usage.get("output_tokens"))
+            self.attempt.completion_tokens = tokens if type(tokens) is int else None
         try:
-            self.body = raw if self._filter is None else self._filter.whole(raw)
+            self.body = raw if self._answer is None else self._answer.whole(raw)
         except StreamBroken as error:
             raise self._failed(error) from None
         self._end(Outcome.OK)
@@ -250,6 +268,10 @@ class Exchange:
             self.attempt.completion_tokens = tokens
             self._ledger.observe_decode(tokens - 1, float(now_ms - self._first_ms))
         self._ledger.leave(outcome, now_ms)
+
+
+def _joined(events: list[bytes]) -> bytes:
+    return events[0] if len(events) == 1 else b"".join(events)
 
 
 async def _finish_transport(response: aiohttp.ClientResponse) -> None:
@@ -283,7 +305,7 @@ def _answer_of(raw: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(answer, dict) or answer.get("error") is not None:
         return None
-    return answer if answer.get("choices") or answer.get("data") else None
+    return answer if any(answer.get(name) for name in _ANSWERS) or answer.get("type") == "message" else None
 
 
 def _timeout(phase: str) -> BackendTimeout:

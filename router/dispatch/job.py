@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from router.dispatch.transcript import EventFilter
 from router.policy.model import Decision
 from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit
@@ -18,7 +19,9 @@ class Job:
     to a cloud instead of `body`, and what the permit was given for. `filters` makes the filters of an answer's texts,
     by the tier that answers.
 
-    `contexts` has the declared context of each candidate (tokens), for a second try after one was too small.
+    `watch` sees the events of a stream where no filter does.
+
+    `context_of` gives the declared context of a candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
     """
 
@@ -30,10 +33,11 @@ class Job:
     request_id: str
     prompt_bucket: int
     permit: EgressPermit | None = field(repr=False)
-    contexts: Mapping[str, int | None]
+    context_of: Callable[[str], int | None]
     forwarded: Mapping[str, str] = field(default_factory=dict, repr=False)
     masked: bytes | None = field(default=None, repr=False)
     filters: Mapping[Literal["edge", "cloud"], NewFilter] = field(default_factory=dict, repr=False)
+    watch: EventFilter | None = field(default=None, repr=False)
 
     def body_for(self, zone: Zone) -> bytes:
         """What travels to a backend of that zone."""

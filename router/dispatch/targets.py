@@ -15,6 +15,8 @@ class Access:
 
     api_key: str | None = field(default=None, repr=False)
     rate_domain: str | None = None
+    in_flight_limit: int | None = None
+    """Most requests of this router that may be open there at the same time (None: no bound)."""
 
 
 class Targets:
@@ -40,3 +42,8 @@ class Targets:
         """The quota's name; a backend without one is a domain of its own."""
         known = self._configured.get(backend_id)
         return (known.rate_domain if known else None) or f"backend:{backend_id}"
+
+    def sharing(self, backend_id: str) -> set[str]:
+        """The backends that share its quota, itself included."""
+        domain = self.rate_domain(backend_id)
+        return {backend_id, *(each for each in self._configured if self.rate_domain(each) == domain)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from shared.fleet import BackendState, CloudCapacity, ServedModel, Zone
 
 _ANSWER_BYTES = 1024 * 1024
 _SERVING = (BackendState.READY, BackendState.SCALED_TO_ZERO)
+_MOST_FEATURES = 64
 _MISSES = 3
 """Polls in a row that must fail to be answered before a backend counts as failed; a refused connection is enough."""
 
@@ -55,6 +57,11 @@ class CapacityPoller:
         self._log = logs.get("fleet")
         self._standing = {each.backend_id: Standing(models=each.models) for each in polled}
         self._misses = dict.fromkeys(self._standing, 0)
+        self._on_change: Callable[[str], None] = lambda backend_id: None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each backend that stands otherwise than before."""
+        self._on_change = on_change
 
     def standing(self, backend_id: str) -> Standing:
         return self._standing[backend_id]
@@ -87,6 +94,8 @@ class CapacityPoller:
             if polled.models:
                 after = replace(after, models=polled.models)
         self._standing[polled.backend_id] = after
+        if after != before:
+            self._on_change(polled.backend_id)
         if after.state is not before.state:
             self._log.info("backend_state", backend=polled.backend_id, state=after.state, was=before.state)
 
@@ -133,14 +142,25 @@ def _standing_of(models: list[CloudCapacity]) -> Standing:
     order = (BackendState.READY, BackendState.SCALED_TO_ZERO, BackendState.STARTING, BackendState.DRAINING)
     return Standing(
         state=next((state for state in order if state in states), BackendState.FAILED),
-        models=tuple(
-            ServedModel(model_id=m.model_id, digest=m.digest, context_tokens=m.context_tokens, tokenizer=m.tokenizer)
-            for m in serving
-        ),
+        models=tuple(served for model in serving for served in _served(model)),
         slots_total=_sum([_slots(m) for m in serving]),
         slots_busy=_sum([m.running for m in serving]),
         queued=_sum([m.waiting for m in serving]),
     )
+
+
+def _served(model: CloudCapacity) -> Iterator[ServedModel]:
+    """The model, and each of its adapters under the name that requests use."""
+    named = [(model.model_id, model.digest)]
+    named += [(f"{model.model_id}:{adapter.name}", adapter.digest) for adapter in model.adapters]
+    for name, digest in named:
+        yield ServedModel(
+            model_id=name,
+            digest=digest,
+            context_tokens=model.context_tokens,
+            features=model.features,
+            tokenizer=model.tokenizer,
+        )
 
 
 def _slots(model: CloudCapacity) -> int | None:
@@ -161,7 +181,11 @@ def _listed_model(each: Any) -> ServedModel | None:
     own = each.get("isthmus")
     extra: dict[str, Any] = own if isinstance(own, dict) else {}
     context = each.get("max_model_len") or extra.get("context_tokens")
+    declared = each.get("features")
+    features = declared if isinstance(declared, list) and len(declared) <= _MOST_FEATURES else ()
     try:
-        return ServedModel(model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context)
+        return ServedModel(
+            model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context, features=features
+        )
     except ValidationError:
         return None

@@ -12,9 +12,22 @@ from shared.errors import (
     PolicyBlocked,
     PrivacyUnavailable,
 )
-from shared.openai.facts import Endpoint
+from shared.openai.facts import Endpoint, RequestFacts
 
-_PROMPT_FIELD = {Endpoint.CHAT: "messages", Endpoint.COMPLETIONS: "prompt", Endpoint.EMBEDDINGS: "input"}
+_PROMPT_FIELD = {
+    Endpoint.CHAT: "messages",
+    Endpoint.COMPLETIONS: "prompt",
+    Endpoint.EMBEDDINGS: "input",
+    Endpoint.RESPONSES: "input",
+    Endpoint.MESSAGES: "messages",
+}
+_FEATURE_FIELDS = {
+    "tools": "tools",
+    "structured_output": "response_format",
+    "logprobs": "logprobs",
+    "continuation": "continue_final_message",
+    "lora": "lora",
+}
 
 
 def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
@@ -30,6 +43,7 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
             return InvalidRequest(
                 "No allowed backend supports what this request asks for: "
                 f"{', '.join(sorted(facts.request.features))}.",
+                param=_feature_field(facts.request),
                 code="unsupported_feature",
             )  # fmt: skip
         case Reason.CONTEXT_LENGTH_EXCEEDED:
@@ -47,6 +61,13 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
             return NoCapacity(_no_capacity(decision), retry_after_s=decision.retry_after_s)
 
 
+def _feature_field(request: RequestFacts) -> str | None:
+    """The first field that asks for a feature."""
+    if request.endpoint is Endpoint.RESPONSES and request.features == {"structured_output"}:
+        return "text"
+    return next((field for feature, field in _FEATURE_FIELDS.items() if feature in request.features), None)
+
+
 def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded:
     """The output limit is at fault where the prompt alone would fit."""
     request, largest = facts.request, decision.largest_context_tokens
@@ -58,7 +79,7 @@ def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded
 
 
 def _no_capacity(decision: Decision) -> str:
-    others = all(rejected.reason is Rejection.ROUTE_OVERRIDE for rejected in decision.rejected)
+    others = decision.rejected_counts.keys() <= {Rejection.ROUTE_OVERRIDE}
     if decision.route is not Route.AUTO and others:
         return f"This router knows no backend of the tier that was asked for ({decision.route})."
     return "No eligible backend has room now."

@@ -59,5 +59,7 @@ def test_serve_accepts_the_config_and_its_options(settings: CloudSettings) -> No
     config = serve_config(settings, checkpoints=CHECKPOINTS)
     parsed = ServeDeploySchema.model_validate(config)
     args = AppArgs.model_validate(parsed.applications[1].args)
-    DeploymentSchema.model_validate({"name": "m", **deployment_config(args.models[0], args)})
+    for routing in ("balanced", "prefix"):
+        model = args.models[0].model_copy(update={"routing": routing})
+        DeploymentSchema.model_validate({"name": "m", **deployment_config(model, args)})
     DeploymentSchema.model_validate(ingress_config(args))
