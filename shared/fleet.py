@@ -7,7 +7,8 @@ clock at receipt, so no wall clock of a device takes part in any decision.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -235,3 +236,18 @@ class FleetSnapshot:
     backends: tuple[BackendSnapshot, ...]
     taken_ms: int
     incumbent: Incumbent | None = None
+    places: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
+    """Index of each id in `backends`, from a maker of many snapshots; without it, they are searched."""
+
+    def backend(self, backend_id: str) -> BackendSnapshot | None:
+        """The backend with that id."""
+        if self.places is None:
+            return next((backend for backend in self.backends if backend.backend_id == backend_id), None)
+        place = self.places.get(backend_id)
+        return None if place is None else self.backends[place]
+
+    def context_of(self, model_id: str, backend_id: str) -> int | None:
+        """The context that a backend declares for a model (tokens); None where it does not, or there is none."""
+        backend = self.backend(backend_id)
+        served = None if backend is None else backend.model(model_id)
+        return None if served is None else served.context_tokens

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,11 @@ class CapacityPoller:
         self._log = logs.get("fleet")
         self._standing = {each.backend_id: Standing(models=each.models) for each in polled}
         self._misses = dict.fromkeys(self._standing, 0)
+        self._on_change: Callable[[str], None] = lambda backend_id: None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each backend that stands otherwise than before."""
+        self._on_change = on_change
 
     def standing(self, backend_id: str) -> Standing:
         return self._standing[backend_id]
@@ -89,6 +94,8 @@ class CapacityPoller:
             if polled.models:
                 after = replace(after, models=polled.models)
         self._standing[polled.backend_id] = after
+        if after != before:
+            self._on_change(polled.backend_id)
         if after.state is not before.state:
             self._log.info("backend_state", backend=polled.backend_id, state=after.state, was=before.state)
 
