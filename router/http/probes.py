@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from router.dispatch.health import Health
 from router.fleet.directory import FleetDirectory
+from router.fleet.staleness import StaleWatch
 from router.http.access import Doorkeeper
 from shared.clock import Clock
 from shared.fleet import BackendState, Breaker, Zone
@@ -54,10 +55,12 @@ class Metrics:
         directory: FleetDirectory,
         health: Health,
         clock: Clock,
+        stale: StaleWatch,
         member: Gatherer | None = None,
     ) -> None:
         """`member` knows the metrics of other workers, where there are any."""
         self._member = member
+        self._stale = stale
         if member is not None:
             member.snapshot = self._snapshot
         self._doorkeeper = doorkeeper
@@ -89,6 +92,7 @@ class Metrics:
         states = [ledger.breaker(self._clock.now_ms()) for ledger in self._health.ledgers]
         for breaker in Breaker:
             self._metrics.breaker.labels(breaker).set(states.count(breaker))
+        self._metrics.stale.set(self._stale.count())
         self._metrics.state_store.set(self._directory.store_up)
 
 
