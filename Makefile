@@ -4,7 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-slow bench bench-cloud bench-edge \
+	bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -66,6 +67,10 @@ test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis 
 	@$(BIN)/python helm/generate.py --check
 	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
 
+test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m "not slow" cloud $(ARGS:tests/%=%)
+
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
@@ -74,6 +79,11 @@ bench: ## Benchmarks, each of which prints the ratio it is about
 	@$(INSTALL) edge-router dev
 	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
+bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
+	@$(INSTALL) edge-router cloud-cpu dev
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+
 bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
@@ -81,6 +91,10 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 
 bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+
+chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
+	@$(INSTALL) edge-router dev
+	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 3600 $(ARGS)
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -24,6 +24,7 @@ MINIMUM_CONTEXT_TOKENS = 2048
 _LEAST_BATCH_TOKENS = 32
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
+DETERMINISTIC = "deterministic"
 _FEATURES = frozenset({"tools", "structured_output", "logprobs", "continuation", LORA})
 
 
@@ -136,11 +137,19 @@ def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, 
         options=options,
         capacity=plan_of(geometry, budget, demand, context_tokens),
         shape=partial(_shaped, package, budget, basis),
+        features=_features(options),
         speculation=options.speculation,
         speculating=partial(_speculating, package, budget, options)
         if options.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
         else None,
     )
+
+
+def _features(options: EngineOptions) -> frozenset[str]:
+    """With `deterministic` where greedy decoding depends on the text alone: not with large micro-batches, whose sums
+    come in another order, and not while tokens are guessed ahead."""
+    is_steady = options.ubatch_tokens <= DETERMINISTIC_UBATCH_TOKENS and options.speculation is SpeculationMode.OFF
+    return _FEATURES | {DETERMINISTIC} if is_steady else _FEATURES
 
 
 def _speculating(package: Package, budget: Budget, basis: EngineOptions, mode: SpeculationMode) -> StaticPlan:
