@@ -17,7 +17,6 @@ from loadtests.bench.process import started
 from loadtests.run import run
 from loadtests.settings import LoadtestSettings
 from loadtests.validity import ceiling_file
-from shared.settings import load
 from shared.testing.answers import MODEL
 
 
@@ -38,8 +37,10 @@ def measure(*, users: int, duration_s: int, first_ms: float) -> dict[str, Any]:
 
 def _summary(users: int, duration_s: int, first_ms: float) -> dict[str, Any]:
     with started("loadtests.bench.instant", "--first-ms", str(first_ms)) as address:
-        asked = {"users": users, "duration_s": duration_s, "scenario": "chat", "canary_ratio": 0.0, "model": MODEL}
-        return run(load(LoadtestSettings, "loadtest", host=address, **asked))
+        settings = LoadtestSettings(
+            host=address, users=users, duration_s=duration_s, scenario="chat", canary_ratio=0.0, model=MODEL
+        )
+        return run(settings)
 
 
 def main(users: int = 8, duration_s: int = 5, first_ms: float = 100.0) -> None:
