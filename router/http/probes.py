@@ -40,8 +40,8 @@ class Gatherer(Protocol):
 
     snapshot: Callable[[], Snapshot]
 
-    async def gathered(self) -> list[Snapshot]:
-        """Those of the others."""
+    async def gathered(self, own: Snapshot) -> list[Snapshot]:
+        """Those of the others; they learn of `own`."""
 
 
 class Metrics:
@@ -76,7 +76,8 @@ class Metrics:
             self._read_gauges()
             body = exposition(self._registry)
         else:
-            body = exposition_of(self._snapshot(), await self._member.gathered())
+            own = self._snapshot()
+            body = exposition_of(own, await self._member.gathered(own))
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     def _snapshot(self) -> Snapshot:
