@@ -92,8 +92,8 @@ class AdapterSettings(_Section):
     folder: str | None = Field(
         default=None,
         pattern="^/",
-        description="Where adapters are registered; unset: cloud-adapters in the Isthmus home. On a cluster a folder "
-        "that every node sees.",
+        description="Where adapters are registered; unset: cloud-adapters in the Isthmus home, on a cluster the folder "
+        "adapters beside the checkpoints, which every node sees.",
     )
     trust: str | None = Field(
         default=None,

@@ -91,7 +91,7 @@ class Dispatcher:
                 last = ended
                 continue
             try:
-                return await self._attempt(job, candidate, ledger, attempts)
+                return await self._opened(self._begun(job, candidate, ledger, attempts))
             except AttemptFailed as failure:
                 last = self._failed(candidate, failure, refused)
         raise self._answer_for(job, last)
@@ -108,7 +108,8 @@ class Dispatcher:
         silent for a while."""
         race = Race()
         try:
-            race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+            exchange = self._begun(job, candidate, ledger, attempts)
+            race.enter(exchange, self._opened(exchange))
             if not await race.settled((job.decision.hedge_ms or 0) / 1000):
                 self._enter_second(race, job, candidate, attempts, refused)
             return await race.won(attempts, lambda loser, failure: self._failed(loser, failure, refused))
@@ -132,7 +133,8 @@ class Dispatcher:
             ledger = self._entered(candidate)
             if ledger is not None:
                 self._budget.retry(self._clock.now_ms())
-                race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+                exchange = self._begun(job, candidate, ledger, attempts)
+                race.enter(exchange, self._opened(exchange))
                 return
 
     def _entered(self, candidate: Candidate) -> Ledger | None:
@@ -148,10 +150,15 @@ class Dispatcher:
         self._learn(candidate, failure)
         return failure
 
-    async def _attempt(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+    def _begun(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+        """An attempt that is counted and not sent yet."""
         attempt = Attempt(candidate.backend_id, candidate.zone.tier)
         attempts.append(attempt)
-        exchange = Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+        return Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+
+    async def _opened(self, exchange: Exchange) -> Exchange:
+        """Send it and wait for content; an attempt that comes to nothing is closed."""
+        candidate = exchange.candidate
         try:
             await exchange.open(self._clients[candidate.zone.tier], self._health.targets.access(candidate))
         except BaseException:

@@ -16,12 +16,12 @@ class Race:
     """Use: `enter` each, `settled` or `won`, and `close` in any case."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Exchange], Candidate] = {}
+        self._tasks: dict[asyncio.Task[Exchange], Exchange] = {}
         self._winner: Exchange | None = None
 
-    def enter(self, candidate: Candidate, attempt: Coroutine[Any, Any, Exchange]) -> None:
-        """Start one attempt."""
-        self._tasks[asyncio.create_task(attempt)] = candidate
+    def enter(self, exchange: Exchange, opened: Coroutine[Any, Any, Exchange]) -> None:
+        """Start one attempt; `opened` opens `exchange`."""
+        self._tasks[asyncio.create_task(opened)] = exchange
 
     async def settled(self, limit_s: float) -> bool:
         """Whether an attempt ended within `limit_s`."""
@@ -41,7 +41,7 @@ class Race:
                 try:
                     exchange = task.result()
                 except AttemptFailed as error:
-                    failure = failed(self._tasks[task], error)
+                    failure = failed(self._tasks[task].candidate, error)
                     continue
                 self._winner = exchange
                 attempts.remove(exchange.attempt)
@@ -54,9 +54,10 @@ class Race:
         """End what still runs, and let go of whatever else has content."""
         for task in self._tasks:
             task.cancel()
-        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(ended, Exchange) and ended is not self._winner:
-                ended.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for exchange in self._tasks.values():  # a task that was cancelled before it ran has closed nothing
+            if exchange is not self._winner:
+                exchange.close()
         if self._winner is None:
             return
         for attempt in attempts:

@@ -20,6 +20,7 @@ from router.dispatch.health import Health
 from router.dispatch.job import Job
 from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
+from router.fleet.traffic import Traffic
 from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
@@ -71,6 +72,7 @@ class InferenceParts:
     dispatcher: Dispatcher
     directory: FleetDirectory
     health: Health
+    traffic: Traffic
     audit: AuditLog
     metrics: RouterMetrics
     clock: Clock
@@ -154,13 +156,7 @@ class Inference:
             return await self._answered(request, account, key, asked, raw, body)
 
     async def _answered(
-        self,
-        request: web.Request,
-        account: Account,
-        key: ApiKey | None,
-        asked: Asked,
-        raw: bytes,
-        body: dict[str, Any],
+        self, request: web.Request, account: Account, key: ApiKey | None, asked: Asked, raw: bytes, body: dict[str, Any]
     ) -> web.StreamResponse:
         parts = self._parts
         loop = asyncio.get_running_loop()
@@ -364,6 +360,9 @@ class Inference:
             metrics.classify.observe(account.classify_ms / 1000)
         for attempt in account.attempts:
             metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        if (decision := account.decision) is not None:
+            tried = (attempt.backend_id for attempt in account.attempts)
+            parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
         parts.audit.record(account.record(now_ms))
 
 
