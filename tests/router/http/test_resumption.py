@@ -19,12 +19,19 @@ RESUME = "rules: [{name: resume, act: {resume: true}}]\n"
 SAME, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 
+DECLARED = ("continuation", "tools", "structured_output", "logprobs")
+
+
 def _model(digest: str | None = SAME, *features: str) -> tuple[ServedModel, ...]:
-    return (ServedModel(model_id=MODEL, context_tokens=2048, digest=digest, features=features),)
+    return (ServedModel(model_id=MODEL, context_tokens=2048, digest=digest, features=(*DECLARED, *features)),)
 
 
 def _cloud(cloud: Upstream) -> dict[str, Any]:
-    return {"id": "cloud-1", "url": cloud.url, "models": [{"id": MODEL, "digest": SAME, "context_tokens": 4096}]}
+    return {
+        "id": "cloud-1",
+        "url": cloud.url,
+        "models": [{"id": MODEL, "digest": SAME, "features": DECLARED, "context_tokens": 4096}],
+    }
 
 
 async def _router(start_router: StartRouter, folder: Path, **settings: Any) -> RunningRouter:
