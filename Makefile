@@ -20,8 +20,12 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
+<<<<<<< HEAD
+ROUTER_BENCHES := decide scanner audit
+=======
 BENCHES := decide scanner audit self
 ROUTER_BENCHES := router decide scanner audit
+>>>>>>> main
 INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
 SIDE_BY_SIDE := architecture contracts helm loadtests router shared
@@ -75,9 +79,10 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
 
-bench: ## Benchmarks, each of which prints the ratio it is about
+bench: ## Run all benchmarks and write docs/benchmarks.md with machine, date and ratios (ARGS="--only decide")
 	@$(INSTALL) edge-router dev
-	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@$(BIN)/python -m loadtests.bench.everything $(ARGS)
 
 bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
 	@$(INSTALL) edge-router cloud-cpu dev
@@ -89,8 +94,14 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
+<<<<<<< HEAD
+bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+	@$(INSTALL) edge-router dev
+	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+=======
 bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+>>>>>>> main
 
 chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
 	@$(INSTALL) edge-router dev

@@ -114,7 +114,7 @@ class Dispatcher:
                 self._enter_second(race, job, candidate, attempts, refused)
             return await race.won(attempts, lambda loser, failure: self._failed(loser, failure, refused))
         finally:
-            await race.close(attempts)
+            race.close(attempts)
 
     def _enter_second(
         self,

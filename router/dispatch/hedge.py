@@ -21,7 +21,9 @@ class Race:
 
     def enter(self, exchange: Exchange, opened: Coroutine[Any, Any, Exchange]) -> None:
         """Start one attempt; `opened` opens `exchange`."""
-        self._tasks[asyncio.create_task(opened)] = exchange
+        task = asyncio.create_task(opened)
+        task.add_done_callback(_seen)
+        self._tasks[task] = exchange
 
     async def settled(self, limit_s: float) -> bool:
         """Whether an attempt ended within `limit_s`."""
@@ -50,12 +52,10 @@ class Race:
             if failure is not None and not pending:
                 return failure
 
-    async def close(self, attempts: list[Attempt]) -> None:
-        """End what still runs, and let go of whatever else has content."""
-        for task in self._tasks:
+    def close(self, attempts: list[Attempt]) -> None:
+        """Let go of all but the winner, at once: whoever waited here could be cancelled, and lose the winner too."""
+        for task, exchange in self._tasks.items():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for exchange in self._tasks.values():  # a task that was cancelled before it ran has closed nothing
             if exchange is not self._winner:
                 exchange.close()
         if self._winner is None:
@@ -63,3 +63,9 @@ class Race:
         for attempt in attempts:
             if attempt is not self._winner.attempt and attempt.outcome == Outcome.CLIENT_LEFT:
                 attempt.outcome = Outcome.HEDGE_LOST
+
+
+def _seen(task: asyncio.Task[Exchange]) -> None:
+    """Take note of how a task ended that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()

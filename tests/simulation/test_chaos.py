@@ -24,7 +24,7 @@ POLICY = "rules: [{name: chaos, act: {resume: true, hedge_ms: 500}}]\n"
 
 async def _beats(router: RunningRouter, proxies: dict[str, ToxicProxy]) -> None:
     """Two agents that report for ever."""
-    model = (ServedModel(model_id=MODEL, context_tokens=4096, digest=DIGEST),)
+    model = (ServedModel(model_id=MODEL, context_tokens=4096, digest=DIGEST, features=("continuation",)),)
     while True:
         for name, proxy in proxies.items():
             await router.report(proxy.url, name, models=model, decode_tokens_per_s=200.0, prefill_tokens_per_s=2000.0)
@@ -39,7 +39,12 @@ async def _run(start_router: StartRouter, folder: Path, duration_s: float, seed:
         proxies = [await stack.enter_async_context(ToxicProxy(each.url)) for each in upstreams]
         cloud = {"id": "cloud-1", "url": proxies[2].url}
         router = await start_router(
-            clouds=[{**cloud, "models": [{"id": MODEL, "digest": DIGEST, "context_tokens": 4096}]}],
+            clouds=[
+                {
+                    **cloud,
+                    "models": [{"id": MODEL, "digest": DIGEST, "context_tokens": 4096, "features": ["continuation"]}],
+                }
+            ],
             policy={"file": policy},
             timeouts={"connect_s": 1, "first_token_s": 1.5, "idle_s": 1, "answer_s": 1.5},
             retry={"budget_ratio": 0.5},
