@@ -4,8 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-cloud test-helm test-slow bench bench-cloud bench-edge \
-	bench-router chaos clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-slow bench bench-cloud \
+	bench-edge bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -62,14 +62,20 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS:tests/%=%),code=0; \
-		$(PYTEST) -m "not slow" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
-		$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow and not console" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow and not console" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
 	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
+
+test-console: ## The router's console in a real Chromium; screenshots are kept in build/console
+	@$(INSTALL) edge-router dev console
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium >/dev/null; } \
+		|| { echo "error: the console's tests need Chromium. On Debian: apt install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -m console tests/router/admin $(ARGS)
 
 test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
 	@$(INSTALL) edge-router cloud-cpu dev
