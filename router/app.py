@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.admin.wiring import Admin
 from router.audit.files import load_key
 from router.audit.log import AuditLog
 from router.audit.storage import AuditStorage, Sync
@@ -27,6 +28,7 @@ from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
+from router.fleet.drains import Drains
 from router.fleet.poller import CapacityPoller, Polled
 from router.fleet.staleness import StaleWatch
 from router.fleet.traffic import Traffic
@@ -44,6 +46,7 @@ from router.http.models import Models
 from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
+from router.http.signin import SignIns
 from router.inforce import follow_policy
 from router.keys.ring import Keyring
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
@@ -73,6 +76,9 @@ from shared.keys import ApiKey
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
 
+DRAINS_INTERVAL_S = 1.0
+"""How soon a router sees what another one drained."""
+
 
 @dataclass(frozen=True, slots=True)
 class Router:
@@ -95,6 +101,7 @@ class _Fleet(NamedTuple):
     health: Health
     directory: FleetDirectory
     devices: Devices
+    drains: Drains
     traffic: Traffic
     stale: StaleWatch
 
@@ -121,17 +128,15 @@ async def build_router(
     settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
 ) -> Router:
     """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
-    `member` says that this is one of several workers.
-
-    Raises:
-        SettingsError: a file, folder, policy or address in the settings does not work.
+    `member` says that this is one of several workers. Raises SettingsError: a file, folder, policy or address in the
+    settings does not work.
     """
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     stores = open_stores(settings, clock, member)
-    doorkeeper = Doorkeeper(_keyring(settings, stores, clock), denials(audit, clock))
+    doorkeeper, signins = _doors(settings, audit_key, stores, audit, clock)
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
     fleet = _fleet(settings, stores, policies, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
@@ -155,10 +160,13 @@ async def build_router(
         keepalive_s=settings.keepalive_s,
     )
     handlers = _handlers(settings, parts, fleet, registry, member)
-    loops = (handlers.inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
+    folder, drains = audit_folder(settings.audit), fleet.drains
+    admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, fleet.stale.limit_ms, folder)
+    loops = [handlers.inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
+    loops += stores.loops
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
-    app = build(handlers, before=fleet.before(stores), loops=loops, after=after)
-    return Router(app, lifecycle, fleet.directory, registry, policies)
+    application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
+    return Router(application, lifecycle, fleet.directory, registry, policies)
 
 
 def _handlers(
@@ -188,6 +196,7 @@ def _loops(
         lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
         lambda: fleet.poller.run(settings.capacity_interval_s),
         lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.drains.follow(DRAINS_INTERVAL_S),
         lambda: fleet.tls.following.run(clock),
         fleet.stale.run,
     ]
@@ -198,8 +207,13 @@ def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetric
     return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
 
 
-def _keyring(settings: RouterSettings, stores: Stores, clock: Clock) -> Keyring:
-    return Keyring([ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys], clock, stores.keys)
+def _doors(
+    settings: RouterSettings, audit_key: bytes, stores: Stores, audit: AuditLog, clock: Clock
+) -> tuple[Doorkeeper, SignIns]:
+    fixed = [ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys]
+    keys = Keyring(fixed, clock, stores.keys)
+    signins = SignIns(keys.known, hashlib.sha256(b"console" + audit_key).digest(), clock)
+    return Doorkeeper(keys, denials(audit, clock), signins=signins), signins
 
 
 def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, clock: Clock) -> _Fleet:
@@ -207,12 +221,13 @@ def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, c
     tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
+    drains = Drains(stores.drains, clock)
     last_known_ms = int(settings.state.last_known_s * 1000)
     watch = FleetWatch(stores.fleet, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
-    directory = FleetDirectory(watch, poller, health, clock)
+    directory = FleetDirectory(watch, poller, health, clock, drained=drains)
     stale = StaleWatch(directory, lambda: policies.policy.stale_after_ms, clock)
-    return _Fleet(session, tls, watch, poller, health, directory, devices, Traffic(), stale)
+    return _Fleet(session, tls, watch, poller, health, directory, devices, drains, Traffic(), stale)
 
 
 def _files_of(tls: BackendTlsSettings) -> TlsFiles:

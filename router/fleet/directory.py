@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal, Protocol
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledger
@@ -14,8 +15,16 @@ from router.fleet.roster import Roster
 from router.fleet.watch import FleetWatch
 from router.policy.question import View
 from shared.clock import Clock
-from shared.fleet import BackendSnapshot, Breaker, FleetSnapshot, Heartbeat, Incumbent
+from shared.fleet import BackendSnapshot, BackendState, Breaker, FleetSnapshot, Heartbeat, Incumbent
 from shared.state.port import Report
+
+
+class Drained(Protocol):
+    """Which backends are to get nothing new, and who wants to hear when that changes."""
+
+    def __contains__(self, backend_id: object) -> bool: ...
+
+    def listen(self, hear: Callable[[str], None]) -> None: ...
 
 
 class FleetDirectory:
@@ -25,11 +34,21 @@ class FleetDirectory:
     ends by time is noted when it begins. A request on a fleet that stands still pays a comparison.
     """
 
-    def __init__(self, watch: FleetWatch, poller: CapacityPoller, health: Health, clock: Clock) -> None:
+    def __init__(
+        self,
+        watch: FleetWatch,
+        poller: CapacityPoller,
+        health: Health,
+        clock: Clock,
+        *,
+        drained: Drained | None = None,
+    ) -> None:
+        """`drained` holds the backends that are to get nothing new."""
         self._watch = watch
         self._poller = poller
         self._health = health
         self._clock = clock
+        self._drained = drained
         self._polled = {polled.backend_id: polled for polled in poller.polled}
         self._roster = Roster()
         self._changes = Changes()
@@ -38,7 +57,7 @@ class FleetDirectory:
         self._heard: dict[str, tuple[str, int]] = {}
         self._urls: dict[str, str] = {}
         self._claims: dict[str, dict[str, None]] = {}
-        for source in (watch, poller, health):
+        for source in (watch, poller, health, *(() if drained is None else (drained,))):
             source.listen(self._changes.note)
 
     @property
@@ -87,7 +106,7 @@ class FleetDirectory:
         if polled is not None:
             ledger = self._health.ledgers.of(backend_id)
             breaker, cooling = self._experience(backend_id, ledger, now_ms)
-            return _of_standing(polled, self._poller.standing(backend_id), ledger, breaker, cooling)
+            return self._in_service(_of_standing(polled, self._poller.standing(backend_id), ledger, breaker, cooling))
         if report is None or self._owner(report.heartbeat.url, reports) != backend_id:
             return None
         beat = report.heartbeat
@@ -97,7 +116,13 @@ class FleetDirectory:
             self._heard[backend_id] = known
             ledger.sign_of_life(now_ms)
         breaker, cooling = self._experience(backend_id, ledger, now_ms)
-        return _of_report(beat, report.received_ms, ledger, breaker, cooling)
+        return self._in_service(_of_report(beat, report.received_ms, ledger, breaker, cooling))
+
+    def _in_service(self, backend: BackendSnapshot) -> BackendSnapshot:
+        """As it says, unless an operator took it out of service; one that failed has failed."""
+        if self._drained is None or backend.backend_id not in self._drained or backend.state is BackendState.FAILED:
+            return backend
+        return replace(backend, state=BackendState.DRAINING)
 
     def _experience(self, backend_id: str, ledger: Ledger, now_ms: int) -> tuple[Breaker, int | None]:
         """State of the breaker, and until when a backend rests; both end by time."""

@@ -44,8 +44,12 @@ def build(
     before: Sequence[Callable[[], Awaitable[None]]],
     loops: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     after: Sequence[Callable[[], Awaitable[None]]],
+    more: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """The application. `before` runs ahead of the first request, `loops` beside the requests, `after` at the end."""
+    """The application, with `more` routes.
+
+    `before` runs ahead of the first request, `loops` beside the requests, `after` at the end.
+    """
     app = web.Application(middlewares=[middleware("router")])
     for endpoint in Endpoint:
         app.router.add_post(endpoint, handlers.inference.handle)
@@ -62,6 +66,7 @@ def build(
     app.router.add_get("/readyz", handlers.probes.ready)
     app.router.add_get("/metrics", handlers.metrics.handle)
     app.router.add_get(OPENAPI_ROUTE, handlers.openapi.handle)
+    app.router.add_routes(more)
 
     async def life(_: web.Application) -> AsyncIterator[None]:
         for step in before:

@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import BaseModel
 
 from router.http.access import Doorkeeper
+from router.http.openapi_admin import admin_paths
 from shared import __version__
 from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE, Join
 from shared.fleet import Heartbeat
@@ -93,6 +94,7 @@ def document() -> dict[str, Any]:
         )
     }
     paths["/router/v1/feedback"] = {"post": _operation("Say which class a request should have had", body=_FEEDBACK)}
+    paths |= admin_paths(_operation, _schema(MODELS[Endpoint.CHAT], schemas), _INVITE)
     paths["/healthz"] = {"get": _operation("Whether the process lives", open_to_all=True)}
     paths["/readyz"] = {"get": _operation("Whether it takes work", open_to_all=True)}
     paths["/metrics"] = {"get": _operation("Metrics in the Prometheus text format", answer="text/plain")}
@@ -149,7 +151,9 @@ def _operation(
     content: dict[str, Any] = {answer: {}, **({"text/event-stream": {}} if streams else {})}
     error = {"schema": {"$ref": _REF.format(model="Error")}}
     refused = {"description": "Refused", "content": {"application/json": error}}
-    good: dict[str, Any] = {"description": "Done"} if status == "204" else {"description": "Done", "content": content}
+    good: dict[str, Any] = (
+        {"description": "Done"} if status in ("204", "308") else {"description": "Done", "content": content}
+    )
     operation: dict[str, Any] = {
         "summary": summary,
         "responses": {status: good, "default": refused},

@@ -52,6 +52,8 @@ def _attack(url: str, doc: dict[str, Any], mode: Any) -> dict[str, int]:
     schema = schemathesis.openapi.from_dict(doc)
     for found in schema.get_all_operations():
         operation = found.ok()
+        if operation.path == "/admin/v1/events":  # has no end
+            continue
 
         @settings(
             max_examples=EXAMPLES,
