@@ -2,22 +2,17 @@
 
     IsthmusError
     ├── ClientError            the request is at fault: 4xx, never retried, never opens a breaker
-    │   ├── InvalidRequest         400   ├── ContextLengthExceeded 400
-    │   ├── Unauthenticated        401   ├── Forbidden             403
-    │   ├── NotFound               404   ├── PayloadTooLarge       413
-    │   ├── UnsupportedMediaType   415   ├── PolicyBlocked         403
-    │   └── OutOfOrder             409
+    │   ├── InvalidRequest 400  ├── ContextLengthExceeded 400  ├── Unauthenticated 401  ├── Forbidden 403
+    │   └── PolicyBlocked 403, NotFound 404, OutOfOrder 409, PayloadTooLarge 413, UnsupportedMediaType 415
     ├── CapacityError          nothing is at fault, there is no room now: 503 + Retry-After
     │   ├── NoCapacity  ├── PrivacyUnavailable  ├── QueueFull  ├── NotReady  ├── Draining
-    │   ├── RateLimited            429: a backend's quota is used up
-    │   └── Overloaded             429: the replicas of one model are busy
+    │   └── RateLimited, Overloaded 429: a quota is used up, the replicas of one model are busy
     ├── BackendError           a backend failed: 502 or 504
     │   ├── BackendUnreachable  ├── BackendTimeout  ├── BackendStatus  └── StreamBroken
     ├── TrustError             bytes that nobody vouched for, or that are not what they claim to be
-    │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  ├── DigestMismatch
-    │   ├── FileMissing  ├── FileUnexpected  ├── LinkRefused  ├── Downgrade
-    │   ├── Unsigned  ├── UntrustedKey  ├── SignatureInvalid  ├── ChannelRejected
-    │   └── TokenizerMismatch
+    │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  ├── DigestMismatch  ├── FileMissing
+    │   ├── FileUnexpected  ├── LinkRefused  ├── Downgrade  ├── Unsigned  ├── UntrustedKey
+    │   └── SignatureInvalid, ChannelRejected, TokenizerMismatch, AdapterRejected
     ├── PackageInUse           what a running program uses is not removed
     ├── SourceUnavailable      a package could not be fetched; nothing was installed
     ├── StateUnavailable       the fleet's state store does not answer
@@ -347,6 +342,15 @@ class TokenizerMismatch(TrustError):
 
     default_code = "tokenizer_mismatch"
     exit_code = 22
+
+
+class AdapterRejected(TrustError):
+    """An adapter is none, or none for its base model; `code` says which."""
+
+    status = 400
+    type = "invalid_request_error"
+    default_code = "adapter_rejected"
+    exit_code = 25
 
 
 class PackageInUse(IsthmusError):

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cloud.adapters.manifest import Digest
-from cloud.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, AdapterRejected
+from cloud.adapters.peft import CONFIG_FILE, WEIGHTS_FILE
 from cloud.sizing.geometry import Geometry
-from shared.errors import DigestMismatch, ModelCorrupt, NotFound
+from shared.errors import AdapterRejected, DigestMismatch, ModelCorrupt, NotFound
 
 _FILE = "adapter.gguf"
 _MODULES = {

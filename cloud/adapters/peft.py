@@ -18,7 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cloud.sizing.geometry import Geometry
-from shared.errors import TrustError
+from shared.errors import AdapterRejected
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 _CONFIG_BYTES, _HEADER_BYTES = 1 << 20, 16 << 20
@@ -28,15 +28,6 @@ _SIDE = re.compile(
 _CHUNK_ELEMENTS = 1 << 20
 _TYPES: dict[str, tuple[str, int | None]] = {"F32": ("<f4", None), "F16": ("<f2", None), "BF16": ("<u2", 0x7F80)}
 """How each type is read; bfloat16 as bits, whose exponent is all ones where it is no finite number."""
-
-
-class AdapterRejected(TrustError):
-    """A folder is no adapter, or none for its base model; `code` says which."""
-
-    status = 400
-    type = "invalid_request_error"
-    default_code = "adapter_rejected"
-    exit_code = 25
 
 
 class PeftConfig(BaseModel):

@@ -25,10 +25,10 @@ from cloud.adapters.manifest import (
     described,
     read_manifest,
 )
-from cloud.adapters.peft import WEIGHTS_FILE, AdapterRejected, inspect
+from cloud.adapters.peft import WEIGHTS_FILE, inspect
 from cloud.adapters.trust import Signer, Trust
 from cloud.sizing.geometry import Geometry
-from shared.errors import IsthmusError, NotFound, SettingsError
+from shared.errors import AdapterRejected, IsthmusError, NotFound, SettingsError
 
 _CURRENT = "current"
 

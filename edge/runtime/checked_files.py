@@ -10,12 +10,12 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 
 from edge.packages.adapters.adapter import Adapter, check_adapter, opened_adapter
-from edge.packages.adapters.file import AdapterRejected, Base
+from edge.packages.adapters.file import Base
 from edge.packages.adapters.store import base_in
 from edge.packages.formats.files import Files
 from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
 from edge.runtime.plan import StaticPlan
-from shared.errors import TrustError
+from shared.errors import AdapterRejected, TrustError
 
 OpenAdapters = tuple[tuple[str, int], ...]
 """Digest and open file of each."""

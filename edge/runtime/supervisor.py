@@ -16,7 +16,6 @@ from pathlib import Path
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
-from edge.packages.adapters.file import AdapterRejected
 from edge.packages.parity import identity
 from edge.runtime.checked_files import CheckedFiles
 from edge.runtime.child import EngineChild, StartFailed, socket_folder
@@ -30,7 +29,7 @@ from edge.runtime.waiting import first_of, until_settled
 from edge.scheduling.speculation import SpeculationMode
 from shared import logs
 from shared.clock import Clock
-from shared.errors import NotReady, TrustError
+from shared.errors import AdapterRejected, NotReady, TrustError
 from shared.errors import StartFailed as SwapFailed
 
 _FAILED_RETRY_S = 60

@@ -246,11 +246,21 @@ class ChatRequest(Sampled):
                 raise FieldError("tool_choice", "tool_choice names a function that is not in tools")
         elif self.tool_choice in ("auto", "required") and not self.tools:
             raise FieldError("tool_choice", "tool_choice is allowed only when tools are given")
+        self._check_results()
         if self.continue_final_message:
             self._check_continuation()
         if self.max_tokens and self.max_completion_tokens and self.max_tokens != self.max_completion_tokens:
             raise FieldError("max_tokens", "max_tokens and max_completion_tokens disagree")
         return self
+
+    def _check_results(self) -> None:
+        """A result without its call is read by no template as what it is."""
+        called: set[str] = set()
+        for index, message in enumerate(self.messages):
+            if isinstance(message, AssistantMessage):
+                called.update(call.id for call in message.tool_calls or ())
+            elif isinstance(message, ToolMessage) and message.tool_call_id not in called:
+                raise FieldError(f"messages[{index}].tool_call_id", "no call of that id stands before this result")
 
     def _check_continuation(self) -> None:
         last = self.messages[-1]

@@ -55,6 +55,11 @@ def _call(arguments: str) -> dict[str, Any]:
     return {"messages": [_user("x"), {"role": "assistant", "content": None, "tool_calls": [call]}]}
 
 
+def _result(content: Any) -> dict[str, Any]:
+    called = _call("{}")["messages"]
+    return {"messages": [*called, {"role": "tool", "tool_call_id": "c", "content": content}]}
+
+
 def _tool(**function: Any) -> dict[str, Any]:
     return {"messages": [_user("x")], "tools": [{"type": "function", "function": {"name": "f", **function}}]}
 
@@ -76,10 +81,8 @@ PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
     "refusal": lambda t: {"messages": [_user("x"), {"role": "assistant", "refusal": t}, _user("y")]},
     "arguments": lambda t: _call(json.dumps({"a": [{"b": t}]})),
     "arguments twice escaped": lambda t: _call(json.dumps({"a": json.dumps({"b": t})})),
-    "tool result": lambda t: {"messages": [_user("x"), {"role": "tool", "tool_call_id": "c", "content": t}]},
-    "tool result part": lambda t: {
-        "messages": [_user("x"), {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": t}]}]
-    },
+    "tool result": lambda t: _result(t),
+    "tool result part": lambda t: _result([{"type": "text", "text": t}]),
     "function result": lambda t: {"messages": [_user("x"), {"role": "function", "name": "f", "content": t}]},
     "name": lambda t: {"messages": [{"role": "user", "content": "x", "name": t}]},
     "user field": lambda t: {"messages": [_user("x")], "user": t[:512]},

@@ -11,11 +11,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from edge.packages.adapters.file import AdapterFacts, AdapterRejected, Base, check_values, inspect
+from edge.packages.adapters.file import AdapterFacts, Base, check_values, inspect
 from edge.packages.contents import opened_file
 from edge.packages.manifest import MANIFEST_FILE, Digest, PackageFile, PackageName, canonical
 from edge.packages.package import check_file
-from shared.errors import InvalidRequest, ModelCorrupt
+from shared.errors import AdapterRejected, InvalidRequest, ModelCorrupt
 
 ADAPTER_FILE = "adapter.gguf"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

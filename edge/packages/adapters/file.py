@@ -15,20 +15,13 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field
 
 from edge.packages.gguf import GgufHeader, TensorInfo, read_header
-from shared.errors import TrustError
+from shared.errors import AdapterRejected
 
 BASE_DIGEST_KEY = "isthmus.base.digest"
 """Where a trainer may state the digest of the base model, as `sha256:` + 64 hex digits."""
 _SIDES = (".lora_a", ".lora_b")
 _EMBEDDING = "token_embd.weight"
 _CHUNK_BLOCKS = 1 << 19
-
-
-class AdapterRejected(TrustError):
-    """A file is no adapter, or none for its base model; `code` says which."""
-
-    default_code = "adapter_rejected"
-    exit_code = 25
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from edge.packages import signature
 from edge.packages.adapters.adapter import ADAPTER_FILE, Adapter, AdapterManifest, AdapterName, parse_manifest
-from edge.packages.adapters.file import AdapterFacts, AdapterRejected, Base, base_of, check_values, inspect
+from edge.packages.adapters.file import AdapterFacts, Base, base_of, check_values, inspect
 from edge.packages.contents import opened_file
 from edge.packages.durable import SCRATCH_PREFIX, disk_errors, require_room, sync_folder, sync_tree, write_synced
 from edge.packages.manifest import MANIFEST_FILE, SIGNATURE_FILE, PackageFile, manifest_bytes
@@ -27,7 +27,7 @@ from edge.packages.staging import Incoming, stage
 from edge.packages.store import locked
 from edge.packages.trust import NO_TRUST, Trust
 from edge.packages.versions import Versions, fingerprint
-from shared.errors import DigestMismatch, ModelCorrupt, NotFound, SettingsError, TrustError
+from shared.errors import AdapterRejected, DigestMismatch, ModelCorrupt, NotFound, SettingsError, TrustError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from cloud.adapters.conversion import _peft_name, convert, edge_adapter, restored
-from cloud.adapters.peft import AdapterRejected, inspect
-from shared.errors import DigestMismatch, ModelCorrupt, NotFound
+from cloud.adapters.peft import inspect
+from shared.errors import AdapterRejected, DigestMismatch, ModelCorrupt, NotFound
 from tests.cloud.adapters.peft_files import BASE
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cloud.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, AdapterRejected, inspect
+from cloud.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, inspect
+from shared.errors import AdapterRejected
 from tests.cloud.adapters.peft_files import BASE, write_peft, write_safetensors
 
 FIRST = "base_model.model.model.layers.0.self_attn.v_proj"

@@ -9,11 +9,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud.adapters.manifest import MANIFEST_FILE, SIGNATURE_FILE
-from cloud.adapters.peft import WEIGHTS_FILE, AdapterRejected
+from cloud.adapters.peft import WEIGHTS_FILE
 from cloud.adapters.resident import EngineAdapters, ResidentAdapters
 from cloud.adapters.store import AdapterStore, BaseModel
 from cloud.adapters.trust import Signer, Trust
 from shared.errors import (
+    AdapterRejected,
     DigestMismatch,
     InvalidRequest,
     NotFound,

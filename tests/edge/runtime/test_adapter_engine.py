@@ -14,14 +14,13 @@ import pytest
 from edge.devices.probe import probe
 from edge.memory.capacity import loaded_bytes
 from edge.packages.adapters.adapter import ADAPTER_FILE, Adapter, AdapterName
-from edge.packages.adapters.file import AdapterRejected
 from edge.packages.adapters.store import AdapterStore, Registration
 from edge.packages.package import Package
 from edge.packages.staging import Incoming
 from edge.runtime.plan import PlanRequest, plan_engine
 from edge.runtime.port import AppliedAdapter, EngineConnection, EngineState
 from edge.runtime.supervisor import SupervisedEngine
-from shared.errors import NotReady
+from shared.errors import AdapterRejected, NotReady
 from tests.edge.adapter_files import write_adapter
 
 pytestmark = pytest.mark.engine

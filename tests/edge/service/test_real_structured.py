@@ -137,7 +137,7 @@ async def test_a_low_limit_says_length_and_leaves_a_part(client: openai.AsyncOpe
         {"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": _SCHEMAS["enum"]}}},
         {"tools": _TOOLS, "tool_choice": "required"},
     ):
-        for limit in (1, 14):
+        for limit in (1, 8):
             answer = await client.chat.completions.create(
                 model=MODEL,
                 messages=_ASKED,

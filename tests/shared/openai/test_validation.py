@@ -77,6 +77,23 @@ def test_rv_01_an_assistant_that_calls_a_tool_needs_no_content() -> None:
 
 
 @pytest.mark.parametrize(
+    "before",
+    [
+        [],
+        [{"role": "assistant", "content": "x"}],
+        [{"role": "assistant", "tool_calls": [CALL | {"id": "c2"}]}],
+        [{"role": "tool", "tool_call_id": "c2", "content": "1"}],
+    ],
+    ids=["no call", "a text", "another call", "a result"],
+)
+def test_ct_01_a_result_without_its_call_is_refused(before: list[dict[str, Any]]) -> None:
+    result = {"role": "tool", "tool_call_id": "c1", "content": "42"}
+    refused = _refused(_with(messages=[*CHAT["messages"], *before, result]))
+    assert refused.param is not None
+    assert refused.param.endswith(".tool_call_id")
+
+
+@pytest.mark.parametrize(
     "bias",
     [
         {"AI": -100},

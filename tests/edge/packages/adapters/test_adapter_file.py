@@ -12,14 +12,13 @@ import pytest
 from edge.packages.adapters.file import (
     BASE_DIGEST_KEY,
     AdapterFacts,
-    AdapterRejected,
     Base,
     base_of,
     check_values,
     inspect,
 )
 from edge.packages.package import Package, opened
-from shared.errors import ModelCorrupt, TrustError
+from shared.errors import AdapterRejected, ModelCorrupt, TrustError
 from tests.edge.adapter_files import write_adapter
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from edge.packages.adapters.adapter import ADAPTER_FILE, AdapterName
-from edge.packages.adapters.file import AdapterRejected
 from edge.packages.adapters.store import AdapterStore, Registration
 from edge.packages.lease import lease
 from edge.packages.package import Package
 from edge.packages.signing_key import SigningKey, read_public
 from edge.packages.staging import Incoming
 from edge.packages.trust import Trust, TrustedKey
-from shared.errors import DigestMismatch, InvalidRequest, NotFound, PackageInUse, Unsigned
+from shared.errors import AdapterRejected, DigestMismatch, InvalidRequest, NotFound, PackageInUse, Unsigned
 from tests.edge.adapter_files import write_adapter
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from edge.packages.adapters.adapter import ADAPTER_FILE, Adapter, AdapterManifest, AdapterName
-from edge.packages.adapters.file import AdapterFacts, AdapterRejected
+from edge.packages.adapters.file import AdapterFacts
 from edge.packages.lease import unused
 from edge.packages.manifest import PackageFile
 from edge.runtime.port import EngineState
 from edge.service.adapters.pool import AdapterPool, AdapterUnavailable
 from edge.service.adapters.resident import Limits
-from shared.errors import InvalidRequest, NotFound, StartFailed
+from shared.errors import AdapterRejected, InvalidRequest, NotFound, StartFailed
 from shared.telemetry import EdgeMetrics, exposition, new_registry
 from tests.edge.service.fakes import MODEL, FakeEngine
 from tests.edge.service.harness import until
