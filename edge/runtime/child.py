@@ -22,6 +22,7 @@ from edge.runtime.crash import reason_of_exit
 from edge.runtime.launch import Launch
 from edge.runtime.options import ProcessOptions
 from edge.runtime.port import AppliedAdapter, EngineConnection
+from edge.runtime.session import engine_session
 from shared.errors import SettingsError
 from shared.settings import environment
 
@@ -169,7 +170,11 @@ class EngineChild:
     async def answers(self, limit_s: float) -> bool:
         """Whether the health route answers within `limit_s`."""
         try:
-            async with asyncio.timeout(limit_s), self._session() as session, session.get("/health") as answer:
+            async with (
+                asyncio.timeout(limit_s),
+                engine_session(self.connection) as session,
+                session.get("/health") as answer,
+            ):
                 return answer.status == 200
         except (TimeoutError, aiohttp.ClientError, OSError):
             return False
@@ -234,16 +239,15 @@ class EngineChild:
             return
         raise StartFailed(await self.exited(), refused="refused" in answer)
 
-    def _session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.UnixConnector(path=str(self._path))
-        return aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers)
-
     async def _one_token(self, applied: tuple[AppliedAdapter, ...] = ()) -> None:
         body: dict[str, object] = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
         if self._adapters:
             body["lora"] = self.connection.lora(applied)
         try:
-            async with self._session() as session, session.post("/completion", json=body) as answer:
+            async with (
+                engine_session(self.connection) as session,
+                session.post("/completion", json=body) as answer,
+            ):
                 if answer.status != 200:
                     raise StartFailed(f"The engine answered the first request with status {answer.status}.")
                 predicted = (await answer.json()).get("tokens_predicted")

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import typer
 import uvloop
 
 from edge.app import plan_for
+from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
 from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
 from edge.service.rates import Timings
@@ -57,9 +57,10 @@ def _body(prompt: str, tokens: int) -> dict[str, Any]:
 
 async def _answered(engine: SupervisedEngine, prompt: str, tokens: int) -> Timings:
     with engine.using() as connection:
-        connector = aiohttp.UnixConnector(path=str(connection.socket_path), force_close=True)
-        session = aiohttp.ClientSession(connection.base_url, connector=connector, headers=connection.headers)
-        async with session, session.post("/v1/chat/completions", json=_body(prompt, tokens)) as response:
+        async with (
+            engine_session(connection) as session,
+            session.post("/v1/chat/completions", json=_body(prompt, tokens)) as response,
+        ):
             timings = Timings.of((await response.json()).get("timings"))
     if timings is None or timings.decode_tokens_per_s is None:
         raise RuntimeError("the engine says nothing about its speed")
