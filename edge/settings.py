@@ -215,10 +215,27 @@ class MemorySettings(_Part):
 class EngineSettings(_Part):
     """How the engine computes; what is left out follows from the device."""
 
-    threads: int | None = Field(default=None, ge=1, le=256, description="Threads that decode; none: all cores but one.")
-    threads_prefill: int | None = Field(default=None, ge=1, le=256, description="Threads that read prompts; none: all.")
-    batch_tokens: int = Field(
-        default=128, ge=32, le=4096, description="Prompt tokens read at once: others wait this long, and no longer."
+    threads: int | None = Field(
+        default=None, ge=1, le=256, description="Threads that decode; none: as measured, until then cores - 1."
+    )
+    threads_prefill: int | None = Field(
+        default=None, ge=1, le=256, description="Threads that read prompts; none: as measured, until then all cores."
+    )
+    batch_tokens: int | None = Field(
+        default=None,
+        ge=32,
+        le=4096,
+        description="Prompt tokens read at once: others wait this long at most; none: as measured, until then 128.",
+    )
+    tune: bool = Field(
+        default=True, description="Measure once, while idle, which threads and batch suit this device; kept afterwards."
+    )
+    tune_after_s: float = Field(default=20.0, ge=0, description="Idle time before that, or before it is gone on with.")
+    profile: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=4096,
+        description="Profile that describes this device, to plan what its GPU computes; none: the engine's own way.",
     )
     deterministic: bool = Field(
         default=True,
@@ -234,6 +251,9 @@ class SpeculationSettings(_Part):
 
     mode: Literal["auto", "off"] = Field(
         default="auto", description="auto: on only while measured to be faster on this device; off: never."
+    )
+    draft: str | None = Field(
+        default=None, min_length=1, max_length=256, description="Installed package that may draft for the model."
     )
     margin_ratio: float = Field(default=0.05, ge=0, le=1, description="Gain below which plain decoding is kept.")
     dwell_s: float = Field(default=30.0, ge=1, description="Shortest time between two changes.")

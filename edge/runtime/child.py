@@ -72,9 +72,10 @@ class EngineChild:
         files: Files,
         folder: Path,
         adapters: Sequence[tuple[str, int]] = (),
+        draft: int | None = None,
     ) -> EngineChild:
-        """Start a process that loads the open `files` and `adapters` (digest, open file) and listens in the private
-        `folder`.
+        """Start a process that loads the open `files`, `adapters` (digest, open file) and draft model (open file), and
+        listens in the private `folder`.
 
         The message on standard input carries the secret: command lines and environments can be read by other
         processes.
@@ -89,7 +90,8 @@ class EngineChild:
         try:
             wire = options.wire()
             handed = launch.hand_over(files, wire, own_files)
-            process = await cls._started(launch, (*handed.descriptors, *(fd for _, fd in adapters)))
+            more = (*(fd for _, fd in adapters), *(() if draft is None else (draft,)))
+            process = await cls._started(launch, options, (*handed.descriptors, *more))
         except BaseException:
             shutil.rmtree(own_files, ignore_errors=True)
             raise
@@ -97,6 +99,7 @@ class EngineChild:
         order = {
             "options": wire,
             "model": handed.model,
+            "draft": "" if draft is None else f"/dev/fd/{draft}",
             "adapters": [f"/dev/fd/{fd}" for _, fd in adapters],
             "socket": str(path),
             "secret": secret,
@@ -107,7 +110,9 @@ class EngineChild:
         return child
 
     @staticmethod
-    async def _started(launch: Launch, descriptors: tuple[int, ...]) -> asyncio.subprocess.Process:
+    async def _started(
+        launch: Launch, options: ProcessOptions, descriptors: tuple[int, ...]
+    ) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -115,7 +120,7 @@ class EngineChild:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**_environment(), **launch.environment},
+            env={**_environment(), **launch.environment, **options.environment},
             pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
         )

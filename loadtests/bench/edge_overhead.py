@@ -23,7 +23,7 @@ import orjson
 import typer
 import uvloop
 
-from edge.app import plan_for
+from edge.planning import plan_for
 from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
 from edge.settings import EdgeSettings

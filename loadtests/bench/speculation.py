@@ -10,6 +10,7 @@ is measured once it has settled, in the mode that it has chosen, with the figure
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import orjson
 import typer
 import uvloop
 
-from edge.app import plan_for
+from edge.planning import plan_for
 from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
 from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
@@ -85,6 +86,7 @@ async def _settled(engine: SupervisedEngine, prompts: Sequence[str], tokens: int
         clock=SystemClock(),
         level=lambda: ThermalLevel.NOMINAL,
         has_room=lambda: True,
+        alone=contextlib.nullcontext,
         interval_s=1.0,
     )
     await engine.speculate(SpeculationMode.OFF)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +30,22 @@ class Bench:
         self.level = ThermalLevel.NOMINAL
         self.room = True
         self.changes = 0
+        self.waits = 0
         self.watch = SpeculationWatch(
             self.engine,
             POLICY,
             clock=self.clock,
             level=lambda: self.level,
             has_room=lambda: self.room,
+            alone=self._alone,
             interval_s=1.0,
             on_change=self._changed,
         )
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        self.waits += 1
+        yield
 
     def _changed(self) -> None:
         self.changes += 1
