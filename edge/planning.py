@@ -55,9 +55,21 @@ def prepare(settings: EdgeSettings) -> Prepared:
     )
     found = known(request, package, device, measurements_dir())
     plan = plan_package(package, device, started(request, package, device))
-    wanted = settings.engine.tune and found is None and is_open(request, package)
-    job = TuningJob(request, plan, device, measurements_dir(), settings.engine_dir) if wanted else None
-    return Prepared(plan, found is not None, job)
+    wanted = settings.engine.tune and found is None
+    return Prepared(plan, found is not None, _job(settings, request, plan, device) if wanted else None)
+
+
+def tuning_job(settings: EdgeSettings) -> TuningJob | None:
+    """What measures threads and batch for the model in `settings`; None where nothing is open. Raises as `prepare`."""
+    package, device = package_to_serve(settings, unvouched), probe()
+    request = plan_request(settings)
+    return _job(settings, request, plan_package(package, device, request), device)
+
+
+def _job(settings: EdgeSettings, request: PlanRequest, plan: StaticPlan, device: DeviceFacts) -> TuningJob | None:
+    if not is_open(request, plan.package):
+        return None
+    return TuningJob(request, plan, device, measurements_dir(), settings.engine_dir)
 
 
 def request_for(settings: EdgeSettings, package: Package) -> PlanRequest:

@@ -41,7 +41,7 @@ class TuningJob:
         return progress.done / progress.steps
 
     async def run(self, listener: Callable[[Progress], None] = lambda _: None) -> Tuning:
-        """See edge.service.tuning_watch; raises as `Tuner.run`. A folder that cannot be written costs the memory alone."""
+        """See edge.service.tuning_watch; raises as `Tuner.run`. What cannot be written is measured again."""
         tuning = await self._tuner.run(listener)
         try:
             tunings.keep(self._folder, self._identity, tuning)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from edge.packages.adapters.adapter import Adapter, check_adapter, opened_adapter
 from edge.packages.adapters.file import AdapterRejected, Base
@@ -37,7 +38,7 @@ class CheckedFiles:
 
     def __init__(self, *, rank_limit: int) -> None:
         self._rank_limit = rank_limit
-        self._hashed: dict[str, dict[str, FileIdentity]] = {}
+        self._hashed: dict[Path, dict[str, FileIdentity]] = {}
         self._known_adapters: set[tuple[str, FileIdentity]] = set()
         self._base: Base | None = None
 
@@ -72,10 +73,10 @@ class CheckedFiles:
     def _check(self, package: Package, files: Files) -> None:
         identities = {name: FileIdentity.of(files.descriptor(name)) for name in files.names}
         check_contents(package, files)
-        if identities != self._hashed.get(package.digest):
+        if identities != self._hashed.get(package.folder):
             for file in package.manifest.files:
                 check_file(file, files.descriptor(file.path))
-            self._hashed[package.digest] = identities
+            self._hashed[package.folder] = identities
 
     def _check_adapter(self, package: Package, adapter: Adapter, fd: int) -> None:
         now = (adapter.digest, FileIdentity.of(fd))

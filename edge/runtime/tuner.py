@@ -5,6 +5,7 @@ It can be broken off at any moment: what was measured is kept, and the next call
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from shared.errors import StartFailed as EngineStartFailed
 _CONTEXT_TOKENS = 2048
 _START_LIMIT_S = 60.0
 _STOP_GRACE_S = 1.0
+_TRIAL_LIMIT_S = 25.0
+"""All of one engine: what takes longer has collapsed, and is out."""
 _BATCHES_TOKENS = (128, 64, 32)
 """Sizes to choose from; each is cut to whole micro-batches."""
 
@@ -57,22 +60,23 @@ class Tuner:
             sleep_after_s=0,
         )
         self._run_dir = run_dir
-        self._open = list(candidates(cores))
-        self._steps = len(self._open) + 1
+        self._candidates = candidates(cores)
+        self._open = list(self._candidates)
         self._trials: list[Trial] = []
         self._batches: list[Batch] = []
 
     @property
     def progress(self) -> Progress:
         """So far."""
-        return Progress(len(self._trials) + (1 if self._batches else 0), self._steps)
+        tried = len(self._candidates) - len(self._open)
+        return Progress(tried + (1 if self._batches else 0), len(self._candidates) + 1)
 
     async def run(self, listener: Callable[[Progress], None] = lambda _: None) -> Tuning:
         """Measure what is missing, and choose.
 
         Raises:
             TrustError: the package is not what it was.
-            StartFailed: an engine did not start or broke off.
+            StartFailed: an engine did not start or broke off, or the device is too busy.
             SettingsError: there can be no folder for the engine's socket.
         """
         with opened_package(self._package) as files:
@@ -81,23 +85,24 @@ class Tuner:
                 check_file(file, files.descriptor(file.path))
             listener(self.progress)
             while self._open:
-                self._trials.append(await self._trial(files, *self._open[0]))
+                with contextlib.suppress(TimeoutError):
+                    self._trials.append(await self._trial(files, *self._open[0]))
                 del self._open[0]
                 listener(self.progress)
+            if not self._trials:
+                self._open = list(self._candidates)
+                raise EngineStartFailed("This device is too busy to be measured now.")
             threads = choose_threads(self._trials)
             if not self._batches:
                 self._batches = await self._prompt(files, threads)
                 listener(self.progress)
-        batch_tokens, stall_s = choose_batch(self._batches, self._sizes())
+        ubatch = self._basis.ubatch_tokens
+        sizes = [size // ubatch * ubatch or size for size in _BATCHES_TOKENS]
+        batch_tokens, stall_s = choose_batch(self._batches, sizes)
         return Tuning(threads.decode, threads.prefill, threads.spin, batch_tokens, stall_s)
 
-    def _sizes(self) -> list[int]:
-        ubatch = self._basis.ubatch_tokens
-        most = self._basis.batch_tokens
-        return [size // ubatch * ubatch or size for size in _BATCHES_TOKENS if size <= max(most, _BATCHES_TOKENS[0])]
-
     async def _trial(self, files: Files, threads: int, spin: Spin) -> Trial:
-        async with self._engine(files, Threads(threads, threads, spin)) as trials:
+        async with asyncio.timeout(_TRIAL_LIMIT_S), self._engine(files, Threads(threads, threads, spin)) as trials:
             alone = await trials.speeds()
             async with busy_neighbour():
                 return Trial(threads, spin, alone, await trials.speeds())

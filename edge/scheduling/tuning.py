@@ -7,7 +7,7 @@ batch of a long prompt must not hold up the streams beside it for longer than `S
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import fmean
@@ -91,27 +91,36 @@ def candidates(cores: int) -> tuple[tuple[int, Spin], ...]:
 
 
 def choose_threads(trials: Sequence[Trial]) -> Threads:
-    """Of those that do not collapse beside a busy process the fastest alone, for each phase.
+    """Of those that do not collapse beside a busy process the fastest alone, for each phase. Where no way of spinning
+    has one for both phases: what is fastest beside that process.
 
     Raises:
         ValueError: there is no trial.
     """
+    if not trials:
+        raise ValueError("nothing was tried")
     decoding = _standing({trial: trial.busy.decode_tokens_per_s for trial in trials})
     reading = _standing({trial: trial.busy.prefill_tokens_per_s for trial in trials})
+    alone = _best(decoding, reading, lambda trial: trial.alone)
+    busy = _best(trials, trials, lambda trial: trial.busy) if alone is None else alone
+    assert busy is not None  # noqa: S101 - there is a trial, and it is of one of the ways
+    return busy
+
+
+def _best(decoding: Sequence[Trial], reading: Sequence[Trial], speeds: Callable[[Trial], Speeds]) -> Threads | None:
+    """The way of spinning, and its threads, with which a request takes the least time by `speeds`."""
     best: tuple[float, Threads] | None = None
     for spin in Spin:
-        decode = _fastest({each: each.alone.decode_tokens_per_s for each in decoding if _runs(each, spin)})
-        prefill = _fastest({each: each.alone.prefill_tokens_per_s for each in reading if _runs(each, spin)})
+        decode = _fastest({each: speeds(each).decode_tokens_per_s for each in decoding if _runs(each, spin)})
+        prefill = _fastest({each: speeds(each).prefill_tokens_per_s for each in reading if _runs(each, spin)})
         if decode is None or prefill is None:
             continue
         request_s = (
-            _PROMPT_TOKENS / prefill.alone.prefill_tokens_per_s + _OUTPUT_TOKENS / decode.alone.decode_tokens_per_s
+            _PROMPT_TOKENS / speeds(prefill).prefill_tokens_per_s + _OUTPUT_TOKENS / speeds(decode).decode_tokens_per_s
         )
         if best is None or request_s * _WORTH_RATIO < best[0]:
             best = (request_s, Threads(decode.threads, prefill.threads, spin))
-    if best is None:
-        raise ValueError("nothing was tried that stands")
-    return best[1]
+    return None if best is None else best[1]
 
 
 def choose_batch(measured: Sequence[Batch], sizes_tokens: Iterable[int]) -> tuple[int, float]:
