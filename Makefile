@@ -17,8 +17,10 @@ LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes speculation prediction
 BENCHES := decide scanner audit self
-ROUTER_BENCHES := decide scanner audit
+ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
+# Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
+SIDE_BY_SIDE := architecture contracts helm loadtests router shared
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
@@ -52,12 +54,14 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(PYTEST) -m "not slow" $(ARGS:tests/%=%)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
-	$(BIN)/python -m pytest tests/helm $(ARGS)
+	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
 
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
@@ -72,7 +76,7 @@ bench-edge: ## What agent, crash, swap and speculation cost; what plan and sched
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the

@@ -27,6 +27,7 @@ from cloud import capacity
 from cloud.options import INGRESS_NAME, deployment_name, reserved_cpus
 from cloud.plan import Plan
 from cloud.render import APP_NAME, OPS_NAME, REQUEST_TIMEOUT_S, applications, logging_config
+from cloud.stages import Stages
 from shared import logs
 from shared.errors import BackendError, IsthmusError, SettingsError
 
@@ -48,13 +49,16 @@ class Driver:
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
-        began_s = time.monotonic()
+        stages = Stages()
         self._listen()
+        stages.end("imports")
         self._start_ray()
+        stages.end("ray")
         self._listen()  # Ray has put its own handler of SIGTERM in our place
         try:
             self._deploy()
-            if self._wait_until_ready(began_s):
+            stages.end("deploy")
+            if self._wait_until_ready(stages):
                 self._wait_for_stop()
         finally:
             self._end()
@@ -106,7 +110,7 @@ class Driver:
             wait_for_applications_running=False,
         )
 
-    def _wait_until_ready(self, began_s: float) -> bool:
+    def _wait_until_ready(self, stages: Stages) -> bool:
         """True when every model answers; False when a signal came first.
 
         Raises:
@@ -119,11 +123,18 @@ class Driver:
                 self._log.info("starting", state=detail)
                 seen = detail
             if status == "RUNNING":
-                self._log.info("ready", port=self._settings.port, after_s=round(time.monotonic() - began_s, 1))
+                stages.end("models")
+                self._log.info(
+                    "ready",
+                    port=self._settings.port,
+                    after_s=stages.total_s,
+                    stages_s=stages.ended_s,
+                    models_s=self._models_s(),
+                )
                 return True
             if status == "DEPLOY_FAILED":
                 raise BackendError("A model could not be started; see the logs of its replica.")
-            if time.monotonic() - began_s > self._settings.life.start_timeout_s:
+            if stages.total_s > self._settings.life.start_timeout_s:
                 raise BackendError(f"The models were not ready after {self._settings.life.start_timeout_s:.0f} s.")
             self._stop.wait(_POLL_S)
         return False
@@ -140,6 +151,17 @@ class Driver:
             for state in deployment.replica_states
         ]
         return app.status.value, ", ".join(parts) or app.status.value.lower()
+
+    def _models_s(self) -> dict[str, dict[str, float]]:
+        """What the start of each model took, told by the first of its replicas; a model that sleeps tells nothing."""
+        told = {}
+        for model in self._plan.args.models:
+            try:
+                handle = serve.get_deployment_handle(deployment_name(model.model_id), APP_NAME)
+                told[model.model_id] = handle.broadcast("start_stages").results(timeout_s=_ANSWER_TIMEOUT_S)[0]
+            except (RayError, RayServeException, TimeoutError, IndexError):
+                continue
+        return told
 
     def _wait_for_stop(self) -> None:
         while not self._should_stop():

@@ -53,7 +53,7 @@ def engine_kwargs(model: ModelSettings, accelerator: AcceleratorSettings) -> dic
         "max_model_len": model.context_tokens,
         "max_num_seqs": model.max_num_seqs,
         "dtype": model.dtype or ("float32" if on_cpu else "bfloat16"),
-        "enforce_eager": on_cpu if model.enforce_eager is None else model.enforce_eager,
+        "enforce_eager": runs_eagerly(model, accelerator),
     }
     kv_cache_bytes = model.kv_cache_bytes or (CPU_KV_CACHE_BYTES if on_cpu else None)
     if kv_cache_bytes is not None:
@@ -100,7 +100,16 @@ def environment(model: ModelSettings, accelerator: AcceleratorSettings) -> dict[
             "OMP_NUM_THREADS": str(model.threads),
             "GOMP_SPINCOUNT": str(_SPIN_COUNT),
         }
+        if runs_eagerly(model, accelerator):
+            # Without graphs the engine still compiles two small sampling functions at their first use: half a minute
+            # of tracing and C++ for what is no slower as it stands.
+            variables["TORCHDYNAMO_DISABLE"] = "1"
     return variables
+
+
+def runs_eagerly(model: ModelSettings, accelerator: AcceleratorSettings) -> bool:
+    """Whether the engine compiles no graphs, and on CPU needs no compiler."""
+    return accelerator.kind == "cpu" if model.enforce_eager is None else model.enforce_eager
 
 
 def reserved_cpus(args: AppArgs) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
@@ -98,11 +99,21 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
             DigestMismatch: the checkpoint was prepared from other weights than the configured digest names.
         """
         self._check_digest()
+        began_s = time.monotonic()
         await super().start()
+        started_s = time.monotonic()
         self._load = EngineLoad()
         self._client.logger_manager.stat_loggers.append(self._load)
         self._watchdog = asyncio.create_task(self._leave_with_engine())
         await self._warm_up()
+        self._stages_s = {
+            "engine": round(started_s - began_s, 1),
+            "warm_up": round(time.monotonic() - started_s, 1),
+        }
+
+    async def start_stages(self) -> dict[str, float]:
+        """Seconds that each stage of this replica's start took."""
+        return self._stages_s
 
     @property
     def _client(self) -> Any:

@@ -215,8 +215,10 @@ def driver_environment(record: Record, folder: Path) -> dict[str, str]:
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     cache = home() / "cache"
+    # Half a dozen processes load the same five thousand modules: without bytecode each would compile them again.
+    inherited = {name: value for name, value in environment().items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **environment(),
+        **inherited,
         MARK: record.run_id,
         "TMPDIR": record.temp_dir,
         "RAY_TMPDIR": record.temp_dir,

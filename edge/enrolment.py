@@ -132,18 +132,29 @@ def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | Non
 def _redis(settings: RedisSettings, clock: Clock) -> StateStore:
     try:
         # Most devices report over HTTP and have no client of Redis.
-        from shared.state.redis import RedisAddress, RedisStateStore  # noqa: PLC0415
+        from shared.state.address import RedisAddress, RedisTls  # noqa: PLC0415
+        from shared.state.link import RedisLink  # noqa: PLC0415
+        from shared.state.redis import RedisStateStore  # noqa: PLC0415
     except ImportError:
         raise SettingsError(
             "Reporting to Redis needs its client: pip install 'isthmus[router]'.", param="edge.router.redis"
         ) from None
-    password = (
-        None
-        if settings.password_file is None
-        else _secret_in(settings.password_file, "edge.router.redis.password_file")
+    tls = settings.tls
+    address = RedisAddress(
+        url=settings.url,
+        host=settings.host,
+        port=settings.port,
+        username=settings.username,
+        password=_optional_secret(settings.password_file, "edge.router.redis.password_file"),
+        sentinel_password=_optional_secret(settings.sentinel_password_file, "edge.router.redis.sentinel_password_file"),
+        tls=None if tls is None else RedisTls(tls.ca_file, tls.cert_file, tls.key_file),
     )
-    address = RedisAddress(url=settings.url, host=settings.host, port=settings.port, password=password)
-    return RedisStateStore(address, clock, ttl_s=_REPORT_TTL_S)
+    link = RedisLink(address, clock, setting="edge.router.redis.url")
+    return RedisStateStore(link, clock, ttl_s=_REPORT_TTL_S, fleet=settings.fleet)
+
+
+def _optional_secret(path: Path | None, setting: str) -> str | None:
+    return None if path is None else _secret_in(path, setting)
 
 
 def _secret_in(path: Path, setting: str) -> str:

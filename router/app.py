@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import ipaddress
-import os
 import random
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -40,7 +40,9 @@ from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
 from router.http.probes import Metrics, Probes
+from router.http.quota import Quota
 from router.inforce import follow_policy
+from router.keys.ring import Keyring
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
 from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.returning import Answers
@@ -49,26 +51,23 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
-    DeviceSettings,
+    BackendTlsSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
-    StateSettings,
     StaticModelSettings,
 )
+from router.stores import Stores, file_registers, open_stores, secret_in
+from router.workers.member import Member, MemberStorage
 from shared.breaker import BreakerRules
 from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
+from shared.http.tls import ClientTls, TlsFiles
 from shared.keys import ApiKey
 from shared.settings import home
-from shared.state.memory import MemoryStateStore
-from shared.state.port import StateStore
 from shared.telemetry import RouterMetrics, new_registry
-
-STATE_TTL_S = 60.0
-"""How long a silent agent is still listed, as stale; it is not used after `policy.stale_after_ms`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +84,17 @@ class Router:
 class _Fleet(NamedTuple):
     """Everything by which the fleet is known and reached."""
 
-    store: StateStore
     session: aiohttp.ClientSession
+    tls: ClientTls
     watch: FleetWatch
     poller: CapacityPoller
     health: Health
     directory: FleetDirectory
+    devices: Devices
+
+    def before(self, stores: Stores) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """What has to be known ahead of the first request."""
+        return (*stores.before, self.watch.refresh, self.poller.poll)
 
 
 def check_binding(settings: RouterSettings) -> None:
@@ -99,16 +103,19 @@ def check_binding(settings: RouterSettings) -> None:
     Raises:
         SettingsError: `param` is `router.keys`.
     """
-    if not settings.keys and not _is_loopback(settings.host):
+    if not settings.keys and not _is_loopback(settings.host) and not file_registers(settings)[0].content.keys:
         raise SettingsError(
-            f"Listening on {settings.host} would let anyone in the network use this router: set router.keys, "
-            "or listen on 127.0.0.1.",
+            f"Listening on {settings.host} would let anyone in the network use this router: set router.keys or make "
+            "a key with isthmus router keys create, or listen on 127.0.0.1.",
             param="router.keys",
         )
 
 
-async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None) -> Router:
-    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before.
+async def build_router(
+    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
+) -> Router:
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
+    `member` says that this is one of several workers.
 
     Raises:
         SettingsError: a file, folder, policy or address in the settings does not work.
@@ -117,26 +124,23 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     registry, lifecycle = new_registry(), Lifecycle()
     metrics = RouterMetrics(registry)
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
-    audit_key = load_key(settings.audit.key_file or home() / "audit.key", create=True)
-    storage, audit = _audit(settings.audit, audit_key, clock, metrics)
-    doorkeeper = Doorkeeper([ApiKey(k.name, k.sha256, k.scopes) for k in settings.keys], denials(audit, clock))
-    policies = follow_policy(settings, clock, audit, metrics)
-    fleet = _fleet(settings, clock)
+    storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
+    fleet = _fleet(settings, stores := open_stores(settings, clock, member), clock)
+    doorkeeper = Doorkeeper(_keyring(settings, stores, clock), denials(audit, clock))
+    policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
     classifier = _classifier(settings.scan, clock, metrics, scanner)
-    sessions = _sessions(settings.sessions, audit_key, clock)
-    judge = Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)
-    devices = _devices(settings.devices, clock)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
-        judge=judge,
+        quota=(quota := Quota(stores.limiter)),
+        judge=(judge := Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)),
         dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
         directory=fleet.directory,
         health=fleet.health,
         audit=audit,
         metrics=metrics,
         clock=clock,
-        sessions=sessions,
+        sessions=(sessions := _sessions(settings.sessions, audit_key, clock, member)),
         answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
@@ -146,25 +150,21 @@ async def build_router(settings: RouterSettings, clock: Clock, *, scanner: TextS
     handlers = Handlers(
         inference=(inference := Inference(parts)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
-        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, devices),
-        devices=DeviceDesk(doorkeeper, devices, fleet.watch),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
+        devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
         explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
         feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
         probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock),
+        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
     )
-    loops = (inference.expire, *_loops(settings, audit, fleet, policies))
-    after = (audit.flush, fleet.store.close, fleet.session.close, _closing(classifier.close, storage.close))
-    built = build(handlers, before=(fleet.watch.refresh, fleet.poller.poll), loops=loops, after=after)
-    return Router(built, lifecycle, fleet.directory, registry, policies)
-
-
-def _devices(settings: DeviceSettings, clock: Clock) -> Devices:
-    return Devices(settings.file or home() / "devices.json", clock, required=settings.required)
+    loops = (inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
+    after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
+    app = build(handlers, before=fleet.before(stores), loops=loops, after=after)
+    return Router(app, lifecycle, fleet.directory, registry, policies)
 
 
 def _loops(
-    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower
+    settings: RouterSettings, audit: AuditLog, fleet: _Fleet, policies: PolicyFollower, clock: Clock
 ) -> list[Callable[[], Coroutine[Any, Any, None]]]:
     """What goes on beside the requests."""
     loops: list[Callable[[], Coroutine[Any, Any, None]]] = [
@@ -172,6 +172,7 @@ def _loops(
         lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
         lambda: fleet.poller.run(settings.capacity_interval_s),
         lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.tls.following.run(clock),
     ]
     return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
 
@@ -180,16 +181,31 @@ def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetric
     return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
 
 
-def _fleet(settings: RouterSettings, clock: Clock) -> _Fleet:
+def _keyring(settings: RouterSettings, stores: Stores, clock: Clock) -> Keyring:
+    return Keyring([ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys], clock, stores.keys)
+
+
+def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
     health = Health(Ledgers(BreakerRules()), _targets(settings))
-    store = open_store(settings.state, clock)
-    session = new_session(connect_s=settings.timeouts.connect_s)
-    watch = FleetWatch(store, clock, last_known_ms=int(settings.state.last_known_s * 1000))
+    tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
+    session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
+    watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
-    return _Fleet(store, session, watch, poller, health, FleetDirectory(watch, poller, health, clock))
+    devices = Devices(stores.devices, clock, required=settings.devices.required)
+    return _Fleet(session, tls, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
 
 
-def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMetrics) -> tuple[AuditStorage, AuditLog]:
+def _files_of(tls: BackendTlsSettings) -> TlsFiles:
+    return TlsFiles(tls.cert_file, tls.key_file, tls.ca_file)
+
+
+def audit_storage(settings: AuditSettings) -> tuple[AuditStorage, bytes]:
+    """Where records are kept, and the key of their chain; one process alone may hold it.
+
+    Raises:
+        SettingsError: folder or key cannot be used, or another process writes there.
+    """
+    key = load_key(settings.key_file or home() / "audit.key", create=True)
     storage = AuditStorage(
         audit_folder(settings),
         key,
@@ -197,8 +213,20 @@ def _audit(settings: AuditSettings, key: bytes, clock: Clock, metrics: RouterMet
         total_bytes=settings.total_bytes,
         sync=settings.sync,
     )
+    return storage, key
+
+
+def _audit(
+    settings: AuditSettings, clock: Clock, metrics: RouterMetrics, member: Member | None
+) -> tuple[AuditStorage | MemberStorage, AuditLog, bytes]:
+    storage: AuditStorage | MemberStorage
+    if member is None:
+        storage, key = audit_storage(settings)
+    else:
+        key = load_key(settings.key_file or home() / "audit.key", create=True)
+        storage = MemberStorage(member, asyncio.get_running_loop())
     log = AuditLog(storage, key, clock, queue_records=settings.queue_records, on_loss=metrics.audit_lost.inc)
-    return storage, log
+    return storage, log, key
 
 
 def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, scanner: TextScanner) -> Classifier:
@@ -212,21 +240,10 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
     )
 
 
-def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock) -> Sessions:
+def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member: Member | None) -> Sessions:
     key = hashlib.sha256(b"sessions" + audit_key).digest()
-    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit)
-
-
-def open_store(settings: StateSettings, clock: Clock) -> StateStore:
-    """The state store that the settings name."""
-    if settings.kind == "memory":
-        return MemoryStateStore(clock, ttl_s=STATE_TTL_S)
-    # A router on one device runs without the Redis client being installed.
-    from shared.state.redis import RedisAddress, RedisStateStore  # noqa: PLC0415
-
-    password = _secret(settings.password_file, "router.state.password_file")
-    address = RedisAddress(url=settings.url, host=settings.host, port=settings.port, password=password)
-    return RedisStateStore(address, clock, ttl_s=STATE_TTL_S)
+    elsewhere = None if member is None else member.pinned
+    return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit, elsewhere=elsewhere)
 
 
 def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
@@ -258,12 +275,12 @@ def audit_folder(settings: AuditSettings) -> Path:
 
 def _targets(settings: RouterSettings) -> Targets:
     configured = {
-        cloud.id: Access(_secret(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"), cloud.rate_domain)
+        cloud.id: Access(secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"), cloud.rate_domain)
         for cloud in settings.clouds
     }
-    shared_key = _secret(settings.edge_api_key_file, "router.edge_api_key_file")
+    shared_key = secret_in(settings.edge_api_key_file, "router.edge_api_key_file")
     for edge in settings.edges:
-        own = _secret(edge.api_key_file, f"router.edges.{edge.id}.api_key_file")
+        own = secret_in(edge.api_key_file, f"router.edges.{edge.id}.api_key_file")
         configured[edge.id] = Access(own or shared_key)
     return Targets(configured, edge=Access(shared_key))
 
@@ -280,19 +297,6 @@ def _served(models: tuple[StaticModelSettings, ...]) -> tuple[ServedModel, ...]:
         ServedModel(model_id=m.id, digest=m.digest, context_tokens=m.context_tokens, features=m.features)
         for m in models
     )
-
-
-def _secret(path: Path | None, setting: str) -> str | None:
-    if path is None:
-        return None
-    try:
-        value = path.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = os.strerror(error.errno or 0).lower() if isinstance(error, OSError) else "not text"
-        raise SettingsError(f"The file {path} of {setting}: {reason}.", param=setting) from None
-    if not value or not value.isascii() or any(c.isspace() for c in value):
-        raise SettingsError(f"The file {path} of {setting} does not hold one key.", param=setting)
-    return value
 
 
 def _is_loopback(host: str) -> bool:

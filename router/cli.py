@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from router.audit_commands import audit_app
+from router.key_commands import keys_app
 from router.options import AsJson, Config
 from router.policy_commands import policy_app
 from router.settings import RouterSettings
@@ -24,9 +25,12 @@ class SaidClass(StrEnum):
     SECRET = "secret"  # noqa: S105 - a class name, not a credential
 
 
-app = typer.Typer(name="router", help="Policy router: serve, explain, fleet, policy, audit.", no_args_is_help=True)
+app = typer.Typer(
+    name="router", help="Policy router: serve, explain, fleet, keys, policy, audit.", no_args_is_help=True
+)
 app.add_typer(audit_app, name="audit")
 app.add_typer(policy_app, name="policy")
+app.add_typer(keys_app, name="keys")
 devices_app = typer.Typer(help="Devices that may report: invite, list, revoke.", no_args_is_help=True)
 app.add_typer(devices_app, name="devices")
 
@@ -41,13 +45,19 @@ def serve(
     config: Config = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve the port together.")] = None,
+    worker_of: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> int:
     """Serve the OpenAI API over the fleet until a signal."""
-    from router.serve import run  # noqa: PLC0415 - needs the router extra, `--help` does not
+    from router import serve as serving  # noqa: PLC0415 - needs the router extra, `--help` does not
 
-    settings = load(RouterSettings, "router", config, host=host, port=port)
+    settings = load(RouterSettings, "router", config, host=host, port=port, workers=workers)
     logs.configure(level=settings.log_level)
-    return run(settings)
+    if worker_of is not None:
+        return serving.run_worker(settings, worker_of)
+    if settings.workers > 1:
+        return serving.run_family(settings, [] if config is None else ["--config", str(config)])
+    return serving.run(settings)
 
 
 @app.command()

@@ -27,8 +27,10 @@ def vocabulary(settings: RouterSettings, *, keys_known: bool = True) -> Vocabula
     )
 
 
-def follow_policy(settings: RouterSettings, clock: Clock, audit: AuditLog, metrics: RouterMetrics) -> PolicyFollower:
-    """The policy in force.
+def follow_policy(
+    settings: RouterSettings, clock: Clock, audit: AuditLog, metrics: RouterMetrics, *, keys_made: bool = False
+) -> PolicyFollower:
+    """The policy in force; `keys_made` says that there are keys besides those of the settings.
 
     Raises:
         SettingsError: the file or the defaults are no valid policy.
@@ -39,7 +41,9 @@ def follow_policy(settings: RouterSettings, clock: Clock, audit: AuditLog, metri
         if outcome == "applied":
             audit.record(_record(policy, clock))
 
-    follower = PolicyFollower(settings.policy.file, settings.policy, vocabulary(settings), clock, on_reload=note)
+    # Keys that commands make come and go while the router runs: their names cannot be told from typing errors.
+    known = vocabulary(settings, keys_known=not keys_made)
+    follower = PolicyFollower(settings.policy.file, settings.policy, known, clock, on_reload=note)
     metrics.policy_in_force(follower.policy.digest)
     audit.record(_record(follower.policy, clock))
     return follower

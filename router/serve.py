@@ -1,18 +1,28 @@
-"""Runs the router as a process: event loop, listening socket, life until a signal."""
+"""Runs the router as a process, or as several on one port: event loop, listening socket, life until a signal."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import os
 import signal
 import socket
+from collections.abc import Sequence
+from pathlib import Path
 
 import uvloop
 
-from router.app import build_router, check_binding
+from router.app import audit_storage, build_router, check_binding
+from router.audit.storage import AuditStorage
 from router.settings import RouterSettings
+from router.stores import STATE_TTL_S
+from router.workers.hub import Hub
+from router.workers.member import Member
+from router.workers.parent import Parent, worker_command
 from shared.clock import SystemClock
 from shared.http.binding import bind
 from shared.http.lifecycle import serve
+from shared.http.tls import ListenerTls, TlsFiles
 
 
 def run(settings: RouterSettings) -> int:
@@ -21,19 +31,79 @@ def run(settings: RouterSettings) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # asks for a reload once there is something to reload
     listener = bind(settings.host, settings.port, setting="router.port")
     try:
-        code: int = uvloop.run(_serve(settings, listener))
+        code: int = uvloop.run(_serve(settings, listener, None))
         return code
     finally:
         listener.close()
 
 
-async def _serve(settings: RouterSettings, listener: socket.socket) -> int:
-    router = await build_router(settings, SystemClock())
+def run_family(settings: RouterSettings, arguments: Sequence[str]) -> int:
+    """Serve with `settings.workers` processes, started with `arguments`; the exit code. Raises as `run`."""
+    check_binding(settings)
+    # Bound and not listening: the port is ours, a port 0 becomes a number, and no connection is ever queued here.
+    place = bind(settings.host, settings.port, setting="router.port", shared=True, listening=False)
+    storage, _ = audit_storage(settings.audit)
+    try:
+        number = str(place.getsockname()[1])
+        command = worker_command([*arguments, "--host", settings.host, "--port", number])
+        return asyncio.run(_family(settings, command, storage))
+    finally:
+        storage.close()
+        place.close()
+
+
+def run_worker(settings: RouterSettings, hub: Path) -> int:
+    """Serve as one of several until a signal, or until the parent at `hub` is gone; the exit code."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    listener = bind(settings.host, settings.port, setting="router.port", shared=True)
+    try:
+        code: int = uvloop.run(_serve(settings, listener, hub))
+        return code
+    finally:
+        listener.close()
+
+
+async def _family(settings: RouterSettings, command: Sequence[str], storage: AuditStorage) -> int:
+    clock = SystemClock()
+    hub = Hub(storage, clock, ttl_s=STATE_TTL_S, sessions=settings.sessions.limit)
+    return await Parent(command, settings.workers, hub, clock).run()
+
+
+async def _serve(settings: RouterSettings, listener: socket.socket, hub: Path | None) -> int:
+    tls, clock, member = _tls(settings), SystemClock(), None
+    if hub is not None:
+        member = Member()
+        await member.join(hub, on_parent_gone=lambda: os.kill(os.getpid(), signal.SIGTERM))
+    router = await build_router(settings, clock, member=member)
+    settle_memory()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.policies.reload_soon)
-    return await serve(
-        router.application,
-        listener,
-        router.lifecycle,
-        component="router",
-        drain_limit_s=settings.drain_limit_s,
-    )
+    following = None if tls is None else asyncio.create_task(tls.following.run(clock))
+    try:
+        return await serve(
+            router.application,
+            listener,
+            router.lifecycle,
+            component="router",
+            drain_limit_s=settings.drain_limit_s,
+            tls=None if tls is None else tls.context,
+        )
+    finally:
+        if following is not None:
+            following.cancel()
+        if member is not None:
+            await member.leave()
+
+
+def settle_memory() -> None:
+    """Take what a built router consists of out of the garbage collector's sight: it lives as long as the process, and
+    looking through it again and again would make requests wait."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
+
+
+def _tls(settings: RouterSettings) -> ListenerTls | None:
+    tls = settings.tls
+    if tls is None:
+        return None
+    return ListenerTls(TlsFiles(tls.cert_file, tls.key_file, tls.client_ca_file), setting="router.tls")

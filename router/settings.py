@@ -12,7 +12,7 @@ from router.privacy.returning import AnswerScanning
 from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
-from shared.keys import Scope
+from shared.keys import KeyLimits, Scope
 from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 
@@ -35,6 +35,15 @@ class KeySettings(_Section):
     name: str = Field(min_length=1, max_length=64, description="Name for people; appears in the audit log.")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Hex SHA-256 of the key.")
     scopes: frozenset[Scope] = Field(default=frozenset({Scope.INFERENCE}), description="What the key may do.")
+    requests_per_minute: int | None = Field(default=None, ge=1, description="Requests in any minute; unset: any.")
+    tokens_per_minute: int | None = Field(
+        default=None, ge=1, description="Tokens of prompts and answers in any minute; unset: any."
+    )
+    concurrent: int | None = Field(default=None, ge=1, description="Requests running at the same time; unset: any.")
+
+    def limits(self) -> KeyLimits:
+        """The limits as one value."""
+        return KeyLimits(self.requests_per_minute, self.tokens_per_minute, self.concurrent)
 
 
 class LimitSettings(_Section):
@@ -170,14 +179,58 @@ class RetrySettings(_Section):
     backoff_cap_ms: int = Field(200, ge=0, description="Upper bound of any wait before a retry.")
 
 
+class RedisTlsSettings(_Section):
+    """Certificates for Redis over TLS, in PEM; new connections use what the files hold now."""
+
+    ca_file: Path | None = Field(default=None, description="Authorities to trust; unset: those of the system.")
+    cert_file: Path | None = Field(default=None, description="Certificate shown to Redis, for mutual TLS.")
+    key_file: Path | None = Field(default=None, description="Its private key.")
+
+
+class ListenerTlsSettings(_Section):
+    """Certificate of this router, in PEM; files that are replaced are used within seconds, without a restart."""
+
+    cert_file: Path = Field(description="Certificate, and what chains it to its authority.")
+    key_file: Path = Field(description="Its private key.")
+    client_ca_file: Path | None = Field(
+        default=None, description="Authorities of clients: nobody comes in without a certificate by one of them."
+    )
+
+
+class BackendTlsSettings(_Section):
+    """How backends with https addresses are reached; files that are replaced are used within seconds."""
+
+    ca_file: Path | None = Field(default=None, description="Authorities to trust besides those of the system.")
+    cert_file: Path | None = Field(default=None, description="Certificate shown to backends, for mutual TLS.")
+    key_file: Path | None = Field(default=None, description="Its private key.")
+
+    @model_validator(mode="after")
+    def _pair(self) -> BackendTlsSettings:
+        if (self.cert_file is None) is not (self.key_file is None):
+            raise ValueError("cert_file and key_file are set together")
+        return self
+
+
 class StateSettings(_Section):
     """Where fleet state lives."""
 
     kind: Literal["memory", "redis"] = Field("memory", description="memory: one router; redis: many.")
-    url: str | None = Field(default=None, description="Redis address as a URL; wins over host and port.")
+    url: str | None = Field(
+        default=None,
+        description="Redis address as a URL; wins over host and port: redis://, unix://, redis+sentinel://A,B/MASTER, "
+        "redis+cluster://A,B; rediss… with TLS.",
+    )
     host: str = Field("127.0.0.1", description="Host of Redis.")
     port: int = Field(6379, ge=1, le=65535, description="Port of Redis.")
+    username: str | None = Field(default=None, description="ACL user of Redis; unset: the default user.")
     password_file: Path | None = Field(default=None, description="File with the password of Redis.")
+    sentinel_password_file: Path | None = Field(default=None, description="File with the password of the sentinels.")
+    tls: RedisTlsSettings | None = Field(default=None, description="TLS to Redis; unset: as the URL says.")
+    fleet: str = Field(
+        "fleet",
+        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
+        description="Name of the fleet in Redis: routers of one name share devices, keys and limits.",
+    )
     refresh_ms: int = Field(250, ge=50, description="How often the fleet is read from Redis.")
     last_known_s: float = Field(15, ge=0, description="How long the last known fleet is used while Redis is gone.")
 
@@ -223,8 +276,14 @@ class RouterSettings(SectionSettings, section="router"):
 
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback, keys are required.")
     port: int = Field(8080, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    workers: int = Field(1, ge=1, le=256, description="Processes that serve the port together.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
-    keys: tuple[KeySettings, ...] = Field(default=(), description="Known API keys; none: no key is asked for.")
+    keys: tuple[KeySettings, ...] = Field(
+        default=(), description="Known API keys; without any here or in keys_file, no key is asked for."
+    )
+    keys_file: Path | None = Field(
+        default=None, description="Register of the keys that commands make; unset: $ISTHMUS_HOME/router-keys.json."
+    )
     limits: LimitSettings = Field(default_factory=LimitSettings, description="Bounds on what clients send.")
     policy: PolicySettings = Field(default_factory=PolicySettings, description="The rules of every decision.")
     scan: ScanSettings = Field(default_factory=ScanSettings, description="Bounds on the privacy scan.")
@@ -236,6 +295,10 @@ class RouterSettings(SectionSettings, section="router"):
     )
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits on a backend.")
     retry: RetrySettings = Field(default_factory=RetrySettings, description="How much load failover may add.")
+    tls: ListenerTlsSettings | None = Field(default=None, description="Serve over TLS; unset: over plain HTTP.")
+    backend_tls: BackendTlsSettings = Field(
+        default_factory=BackendTlsSettings, description="TLS to backends with https addresses."
+    )
     clouds: tuple[CloudSettings, ...] = Field(default=(), description="Cloud endpoints.")
     edges: tuple[EdgeBackendSettings, ...] = Field(default=(), description="Edge agents that do not report.")
     edge_api_key_file: Path | None = Field(

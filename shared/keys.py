@@ -29,12 +29,36 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class KeyLimits:
+    """What a key may use; None: as much as it likes. No minute ever holds more than it names."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent: int | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether there is a limit at all."""
+        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent) != (None, None, None)
+
+    def share(self, of: int) -> KeyLimits:
+        """The equal part of one among `of` routers that do not hear of each other; at least one of each."""
+
+        def part(limit: int | None) -> int | None:
+            return None if limit is None else max(1, limit // max(1, of))
+
+        return KeyLimits(part(self.requests_per_minute), part(self.tokens_per_minute), part(self.concurrent))
+
+
+@dataclass(frozen=True, slots=True)
 class ApiKey:
-    """One known key: a name for people, the hex SHA-256 of the secret, and its scopes."""
+    """One known key: a name for people, the hex SHA-256 of the secret, its scopes and limits, and its last second."""
 
     name: str
     sha256: str
     scopes: frozenset[Scope]
+    limits: KeyLimits = KeyLimits()
+    expires_unix_s: float | None = None
 
 
 def generate() -> str:

@@ -11,6 +11,11 @@ from pathlib import Path
 import pytest
 import structlog
 
+from shared.testing.stack import Stack, running_stack
+
+ASLEEP = "asleep"
+"""Model of the shared stack that has no replica until somebody asks for it."""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_built_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
@@ -21,6 +26,34 @@ def cache_of_built_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     os.environ["ISTHMUS_TEST_CACHE"] = str(tmp_path_factory.mktemp("built"))
     yield
     del os.environ["ISTHMUS_TEST_CACHE"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests on the shared stack run side by side at the end, and those that end a part of it last of all."""
+
+    def turn(item: pytest.Item) -> int:
+        ends = item.get_closest_marker("ends")
+        return 2 + int(ends.args[0]) if ends else int("stack" in getattr(item, "fixturenames", ()))
+
+    items.sort(key=turn)
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """The shared stack. Tests leave it as they found it: every tier up, no request open, no simulated sensor.
+
+    One Ray cluster serves all of them, since its start is what takes longest: the cloud's limits are low enough to
+    be reached, and a second model sleeps beside the default one.
+    """
+    model = {"source": "package:smollm2-135m-instruct", "context_tokens": 512, "max_num_seqs": 8, "threads": 1}
+    limits = {"target_ongoing_requests": 4, "max_ongoing_requests": 8, "max_queued_requests": 8}
+    models = [
+        {"model_id": "smollm2-135m-instruct", **model, "autoscaling": limits},
+        {"model_id": ASLEEP, **model, "autoscaling": {"min_replicas": 0}},
+    ]
+    cloud = {"models": models, "life": {"drain_s": 180}}
+    with running_stack({"cloud": cloud, "up": {"stop_limit_s": 200, "ready_limits_s": {"cloud": 900}}}) as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)

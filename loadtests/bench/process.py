@@ -15,6 +15,7 @@ from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 
 _END_LIMIT_S = 10
+LISTEN_BACKLOG = 4096
 
 
 def announce_and_serve(app: web.Application, port: int) -> None:

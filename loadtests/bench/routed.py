@@ -14,6 +14,7 @@ import typer
 import uvloop
 
 from router.app import build_router
+from router.serve import settle_memory
 from router.settings import AuditSettings, CloudSettings, RouterSettings
 from shared import logs
 from shared.clock import SystemClock
@@ -24,6 +25,7 @@ from shared.http.lifecycle import serve
 async def _serve(settings: RouterSettings) -> None:
     listener = bind("127.0.0.1", 0, setting="port")
     router = await build_router(settings, SystemClock())
+    settle_memory()
     print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     await serve(router.application, listener, router.lifecycle, component="router", drain_limit_s=0)
 

@@ -57,6 +57,8 @@ class Account:
     status: int | None = None
     code: str | None = None
     outcome: str = "error"
+    limit_headers: dict[str, str] = field(default_factory=dict)
+    """How the caller's key stands, for the answer; not recorded."""
     attempts: list[Attempt] = field(default_factory=list)
 
     def record(self, now_ms: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ The body travels as it came. Of the client's headers none is passed on here; the
 from __future__ import annotations
 
 import io
+import ssl
 from typing import Protocol
 
 import aiohttp
@@ -33,11 +34,11 @@ class BackendClient(Protocol):
         """Raises: NotPermitted, or what aiohttp raises."""
 
 
-def new_session(*, connect_s: float) -> aiohttp.ClientSession:
+def new_session(*, connect_s: float, tls: ssl.SSLContext | None = None) -> aiohttp.ClientSession:
     """The one HTTP session of the process. Redirects and proxies could move a body elsewhere: both are off."""
     # Idle connections are dropped before common servers drop them (uvicorn: 5 s), so that hardly any request
     # meets a connection that is closing.
-    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=10)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=10, ssl=tls or True)
     return aiohttp.ClientSession(
         connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),

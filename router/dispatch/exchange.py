@@ -16,6 +16,7 @@ from router.dispatch.clients import BackendClient, NotPermitted
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
 from router.dispatch.refusal import MAX_ERROR_BYTES, Refusal, read_refusal
+from router.dispatch.silence import Silence, SilentTooLong
 from router.dispatch.stream import StreamCheck
 from router.dispatch.targets import Access
 from router.dispatch.verdict import Outcome
@@ -41,6 +42,10 @@ _PHASES = {
     "idle": "The backend stopped sending (idle timeout).",
     "answer": "The backend did not answer in time (answer timeout).",
 }
+
+
+Send = Callable[[bytes], Awaitable[None]]
+"""Takes bytes for the client, and waits while it reads slowly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,9 @@ class Exchange:
         cap = None if self._response is None else self._response.headers.get(OUTPUT_CAP_HEADER)
         return {OUTPUT_CAP_HEADER: cap} if cap is not None and _OUTPUT_CAP.fullmatch(cap) else {}
 
-    async def relay(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Pass the stream on through `send` until its `[DONE]`; waits for `send`, so a slow reader slows the backend.
+    async def relay(self, send: Send, finish: Send) -> None:
+        """Pass the stream on through `send`, and its last bytes through `finish`; waits for both, so that a slow reader
+        slows the backend.
 
         Raises:
             StreamBroken, BackendTimeout: after content; everything before the fault was passed on.
@@ -115,29 +121,26 @@ class Exchange:
         response = self._response
         if response is None:
             raise RuntimeError("relay before open")
-        loop = asyncio.get_running_loop()
         check = self._check
         events, self._held = self._held, []
-        seen, deadline_s = -1, 0.0
+        silence = Silence(response.content, self._limits.idle_s)
         try:
-            while True:
+            while not check.ended:
                 if events:
-                    await send(events[0] if len(events) == 1 else b"".join(events))
-                if check.ended:
-                    break
-                if check.data_events != seen:  # comments are no sign of progress
-                    seen, deadline_s = check.data_events, loop.time() + self._limits.idle_s
-                async with asyncio.timeout_at(deadline_s):
-                    events = await self._next_events(response)
-        except TimeoutError:
+                    await send(_joined(events))
+                events = await silence.watched(self._next_events(response), check.data_events)
+        except SilentTooLong:
             self._end(Outcome.IDLE_TIMEOUT)
             raise _timeout("idle") from None
+        finally:
+            silence.close()
         if check.failure is not None:
             self._end(Outcome.BROKEN)
-            if held := self._still_held():
-                await send(held)
+            if rest := _joined(events) + self._still_held():
+                await send(rest)
             raise check.failure
         self._end(Outcome.OK)
+        await finish(_joined(events))
         await _finish_transport(response)
 
     def close(self) -> None:
@@ -250,6 +253,10 @@ class Exchange:
             self.attempt.completion_tokens = tokens
             self._ledger.observe_decode(tokens - 1, float(now_ms - self._first_ms))
         self._ledger.leave(outcome, now_ms)
+
+
+def _joined(events: list[bytes]) -> bytes:
+    return events[0] if len(events) == 1 else b"".join(events)
 
 
 async def _finish_transport(response: aiohttp.ClientResponse) -> None:

@@ -6,8 +6,10 @@ ended cleanly or `[DONE]` follows an error event: serving layers were measured t
 
 from __future__ import annotations
 
+from typing import Any
+
 from shared.errors import StreamBroken
-from shared.openai.sse import EventCutter, EventKind, read_event
+from shared.openai.sse import DONE, EventCutter, EventFacts, EventKind, read_burst, read_event
 
 
 class StreamCheck:
@@ -42,12 +44,14 @@ class StreamCheck:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Whole events that `chunk` completes, up to the end of the stream or its first fault."""
+        if not self._cutter.rest and not self.ended and self._take_burst(chunk):
+            return [chunk]
         good: list[bytes] = []
         try:
             for event in self._cutter.feed(chunk):
                 if self.ended:
                     break
-                self._take(event)
+                self._take(read_event(event))
                 if self.failure is None:
                     good.append(event)
         except StreamBroken as error:
@@ -59,8 +63,21 @@ class StreamCheck:
         if not self.ended:
             self.failure = StreamBroken("The backend's stream ended before it was complete.")
 
-    def _take(self, event: bytes) -> None:
-        facts = read_event(event)
+    def _take_burst(self, chunk: bytes) -> bool:
+        """Take a whole chunk at once, if it is nothing but good events, perhaps with the end marker last."""
+        is_last = chunk.endswith(DONE)
+        burst = read_burst(chunk.removesuffix(DONE) if is_last else chunk)
+        if burst is None or (is_last and not (self._finished or burst.finished)):
+            return False
+        self.data_events += burst.events + is_last
+        self.content_events += burst.content_events
+        self.has_content = self.has_content or burst.content_events > 0
+        self._finished = self._finished or burst.finished
+        self.done = is_last
+        self._note_usage(burst.usage)
+        return True
+
+    def _take(self, facts: EventFacts) -> None:
         kind = facts.kind
         if kind is not EventKind.COMMENT:
             self.data_events += 1
@@ -68,8 +85,7 @@ class StreamCheck:
             self.has_content = True
             self.content_events += 1
             self._finished = self._finished or facts.finished
-            if facts.usage is not None and type(tokens := facts.usage.get("completion_tokens")) is int:
-                self.completion_tokens = tokens
+            self._note_usage(facts.usage)
         elif kind is EventKind.ERROR:
             self.failure = StreamBroken("The backend reported an error inside its stream.")
         elif kind is EventKind.DONE:
@@ -77,3 +93,7 @@ class StreamCheck:
                 self.done = True
             else:
                 self.failure = StreamBroken("The backend's stream ended without a finish reason.")
+
+    def _note_usage(self, usage: dict[str, Any] | None) -> None:
+        if usage is not None and type(tokens := usage.get("completion_tokens")) is int:
+            self.completion_tokens = tokens

@@ -1,30 +1,25 @@
-"""Who may report: enrolled devices and open invitations, kept in one file, and the check of each report.
+"""Who may report: enrolled devices and open invitations, and the check of each report.
 
 An invitation is a token that works once and for a limited time; only its hash is kept. A device that is revoked is
 remembered, so that neither its key nor unsigned reports in its name come back; its backend may be enrolled anew with
-another key. Several routers may share the file: it is read again whenever it has changed.
+another key. All routers of one fleet go by one register.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hmac
-import os
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
-
-import orjson
-from pydantic import TypeAdapter, ValidationError
 
 from shared import enrolment, logs
 from shared.clock import Clock
 from shared.enrolment import Join
-from shared.errors import Forbidden, InvalidRequest, NotFound, SettingsError, Unauthenticated
+from shared.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
 from shared.keys import hashed
+from shared.state.register import Register
 
 TOKEN_PREFIX = "ist-"  # noqa: S105 - how such tokens begin, none of them
 _MOST_INVITATIONS = 256
@@ -55,12 +50,13 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
-class Register:
-    """The content of the file."""
+class DeviceBook:
+    """What the register holds."""
 
     devices: tuple[Device, ...] = ()
     invitations: tuple[Invitation, ...] = ()
-    version: int = field(default=1)
+    version: int = 1
+    revision: int = 0
 
 
 class Refusal(StrEnum):
@@ -78,36 +74,34 @@ _WORDS = {
     Refusal.UNKNOWN: "This device is not enrolled for the backend that it reports for.",
     Refusal.INVALID: "The signature is not that of the device.",
 }
-_CONTENT = TypeAdapter(Register)
 
 
 class Devices:
-    """The register of one router. All calls are made in one event loop, and write to disk before they return."""
+    """The register of devices, as it is known here; changes are kept, or agreed upon, before a call returns."""
 
-    def __init__(self, path: Path, clock: Clock, *, required: bool) -> None:
-        self._path = path
+    def __init__(self, register: Register[DeviceBook], clock: Clock, *, required: bool) -> None:
+        self._register = register
         self._clock = clock
         self._required = required
         self._log = logs.get("devices")
-        self._register = Register()
-        self._stamp: tuple[int, int, int] | None = None
-        self._read()
 
     def all(self) -> tuple[Device, ...]:
         """Every device, revoked ones too, in the order in which they came."""
-        self._read()
-        return self._register.devices
+        return self._register.content.devices
 
-    def invite(self, valid_s: float) -> str:
+    async def invite(self, valid_s: float) -> str:
         """A new token."""
-        self._read()
         token = TOKEN_PREFIX + secrets.token_urlsafe(24)
-        open_ = self._open_invitations()[-(_MOST_INVITATIONS - 1) :]
         invitation = Invitation(hashed(token), self._clock.unix_s() + valid_s)
-        self._write(replace(self._register, invitations=(*open_, invitation)))
+
+        def with_invitation(book: DeviceBook) -> DeviceBook:
+            open_ = self._open_invitations(book)[-(_MOST_INVITATIONS - 1) :]
+            return replace(book, invitations=(*open_, invitation))
+
+        await self._register.update(with_invitation)
         return token
 
-    def enrol(self, join: Join) -> Device:
+    async def enrol(self, join: Join) -> Device:
         """Use up the token and remember the device.
 
         Raises:
@@ -115,44 +109,49 @@ class Devices:
             InvalidRequest: the key is none, or the device does not hold it.
             Forbidden: the key was revoked, or the backend belongs to another device.
         """
-        self._read()
-        used = self._invitation(join.token)
         public_key = enrolment.decoded(join.public_key)
-        signed = enrolment.joining(join.token, join.backend_id)
-        if not _is_signed(public_key, signed, enrolment.decoded(join.proof)):
-            raise InvalidRequest("The proof is not a signature by the key.", param="proof")
         device_id = enrolment.device_id_of(public_key)
-        if any(each.device_id == device_id and not each.is_active for each in self._register.devices):
-            raise Forbidden(_WORDS[Refusal.REVOKED], code=Refusal.REVOKED)
-        holder = self._active(join.backend_id)
-        if holder is not None and holder.device_id != device_id:
-            raise Forbidden("Another device is enrolled for this backend. Revoke it first.", code="backend_taken")
         device = Device(device_id, join.backend_id, join.public_key, round(self._clock.unix_s(), 3))
-        others = tuple(each for each in self._register.devices if each.device_id != device_id)
-        rest = tuple(each for each in self._open_invitations() if each != used)
-        self._write(Register((*others, device), rest))
+
+        def with_device(book: DeviceBook) -> DeviceBook:
+            used = self._invitation(book, join.token)
+            signed = enrolment.joining(join.token, join.backend_id)
+            if not _is_signed(public_key, signed, enrolment.decoded(join.proof)):
+                raise InvalidRequest("The proof is not a signature by the key.", param="proof")
+            if any(each.device_id == device_id and not each.is_active for each in book.devices):
+                raise Forbidden(_WORDS[Refusal.REVOKED], code=Refusal.REVOKED)
+            holder = _active(book, join.backend_id)
+            if holder is not None and holder.device_id != device_id:
+                raise Forbidden("Another device is enrolled for this backend. Revoke it first.", code="backend_taken")
+            others = tuple(each for each in book.devices if each.device_id != device_id)
+            rest = tuple(each for each in self._open_invitations(book) if each != used)
+            return replace(book, devices=(*others, device), invitations=rest)
+
+        await self._register.update(with_device)
         self._log.info("device_enrolled", device=device_id, backend=join.backend_id)
         return device
 
-    def revoke(self, device_id: str) -> Device:
+    async def revoke(self, device_id: str) -> Device:
         """Take nothing from this device any more.
 
         Raises:
             NotFound: no such device is enrolled.
         """
-        self._read()
-        found = next((each for each in self._register.devices if each.device_id == device_id), None)
-        if found is None:
-            raise NotFound("No such device is enrolled.", param="device_id")
-        revoked = replace(found, revoked_unix_s=found.revoked_unix_s or round(self._clock.unix_s(), 3))
-        devices = tuple(revoked if each is found else each for each in self._register.devices)
-        self._write(replace(self._register, devices=devices))
-        self._log.info("device_revoked", device=device_id, backend=found.backend_id)
-        return revoked
+
+        def without_device(book: DeviceBook) -> DeviceBook:
+            found = next((each for each in book.devices if each.device_id == device_id), None)
+            if found is None:
+                raise NotFound("No such device is enrolled.", param="device_id")
+            revoked = replace(found, revoked_unix_s=found.revoked_unix_s or round(self._clock.unix_s(), 3))
+            return replace(book, devices=tuple(revoked if each is found else each for each in book.devices))
+
+        book = await self._register.update(without_device)
+        device = next(each for each in book.devices if each.device_id == device_id)
+        self._log.info("device_revoked", device=device_id, backend=device.backend_id)
+        return device
 
     def knows(self, header: str) -> bool:
         """Whether the signature names a device that has joined: then `check` decides, and no key is needed."""
-        self._read()
         return self._signer(header) is not None
 
     def check(self, backend_id: str, body: bytes, header: str | None) -> None:
@@ -169,8 +168,8 @@ class Devices:
             raise Forbidden(_WORDS[refusal], code=refusal)
 
     def _refusal(self, backend_id: str, body: bytes, header: str | None) -> Refusal | None:
-        known = [each for each in self._register.devices if each.backend_id == backend_id]
-        holder = self._active(backend_id)
+        known = [each for each in self._register.content.devices if each.backend_id == backend_id]
+        holder = _active(self._register.content, backend_id)
         signer = self._signer(header) if header is not None else None
         if signer is not None and not signer.is_active:
             return Refusal.REVOKED
@@ -193,57 +192,20 @@ class Devices:
         signature = enrolment.read_signature(header)
         if signature is None:
             return None
-        return next((each for each in self._register.devices if each.device_id == signature[0]), None)
+        return next((each for each in self._register.content.devices if each.device_id == signature[0]), None)
 
-    def _active(self, backend_id: str) -> Device | None:
-        return next((each for each in self._register.devices if each.backend_id == backend_id and each.is_active), None)
-
-    def _open_invitations(self) -> tuple[Invitation, ...]:
+    def _open_invitations(self, book: DeviceBook) -> tuple[Invitation, ...]:
         now_s = self._clock.unix_s()
-        return tuple(each for each in self._register.invitations if each.expires_unix_s > now_s)
+        return tuple(each for each in book.invitations if each.expires_unix_s > now_s)
 
-    def _invitation(self, token: str) -> Invitation:
+    def _invitation(self, book: DeviceBook, token: str) -> Invitation:
         digest, found = hashed(token), None
-        for each in self._open_invitations():
+        for each in self._open_invitations(book):
             if hmac.compare_digest(digest, each.token_sha256):
                 found = each
         if found is None:
             raise Unauthenticated("This token is not known, was used, or is too old.", code="invalid_token")
         return found
-
-    def _read(self) -> None:
-        """Take over what another router has written."""
-        try:
-            status = self._path.stat()
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
-        if stamp == self._stamp:
-            return
-        try:
-            self._register = _CONTENT.validate_json(self._path.read_bytes())
-        except (OSError, ValidationError):
-            raise SettingsError(f"The register of devices {self._path} cannot be read.", param="devices.file") from None
-        self._stamp = stamp
-
-    def _write(self, register: Register) -> None:
-        half = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(orjson.dumps(asdict(register), option=orjson.OPT_INDENT_2))
-                file.flush()
-                os.fsync(file.fileno())
-            half.replace(self._path)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                half.unlink()
-            why = (error.strerror or "it cannot be written").lower()
-            raise SettingsError(f"The register of devices {self._path}: {why}.", param="devices.file") from None
-        self._register = register
-        status = self._path.stat()
-        self._stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def shown(devices: Iterable[Device]) -> list[dict[str, Any]]:
@@ -258,6 +220,10 @@ def shown(devices: Iterable[Device]) -> list[dict[str, Any]]:
         }
         for each in devices
     ]
+
+
+def _active(book: DeviceBook, backend_id: str) -> Device | None:
+    return next((each for each in book.devices if each.backend_id == backend_id and each.is_active), None)
 
 
 def _is_signed(public_key: bytes, data: bytes, signature: bytes) -> bool:

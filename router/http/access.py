@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from aiohttp import web
 
+from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
-from shared.keys import ApiKey, Scope, authenticate, require
+from shared.keys import ApiKey, Scope, require
 
 
 class Doorkeeper:
@@ -15,11 +16,11 @@ class Doorkeeper:
 
     def __init__(
         self,
-        keys: Sequence[ApiKey],
+        keys: Keyring,
         on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
     ) -> None:
         """`on_denied` hears of each caller who is turned away."""
-        self._keys = tuple(keys)
+        self._keys = keys
         self._on_denied = on_denied
 
     def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
@@ -28,10 +29,10 @@ class Doorkeeper:
         Raises:
             Unauthenticated: no known key. Forbidden: the key lacks the scope.
         """
-        if not self._keys:
+        if not self._keys.asks:
             return None
         try:
-            key = authenticate(request.headers.getall("Authorization", []), self._keys)
+            key = self._keys.authenticate(request.headers.getall("Authorization", []))
             if scope is not None:
                 require(key, scope)
         except (Unauthenticated, Forbidden) as error:

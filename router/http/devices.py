@@ -36,7 +36,7 @@ class DeviceDesk:
 
     async def join(self, request: web.Request) -> web.Response:
         """201 with the device's name; the token in the body is what lets it in."""
-        device = self._devices.enrol(_read(Join, await read_body(request, limit_bytes=_BODY_BYTES)))
+        device = await self._devices.enrol(_read(Join, await read_body(request, limit_bytes=_BODY_BYTES)))
         answer = Joined(device_id=device.device_id, backend_id=device.backend_id)
         return web.Response(status=201, body=answer.model_dump_json().encode(), content_type="application/json")
 
@@ -44,7 +44,7 @@ class DeviceDesk:
         """201 with a token, which is shown this once."""
         self._doorkeeper.admit(request, Scope.ADMIN)
         asked = _read(_Invite, await read_body(request, limit_bytes=_BODY_BYTES) or b"{}")
-        body = {"token": self._devices.invite(asked.valid_s), "valid_s": asked.valid_s}
+        body = {"token": await self._devices.invite(asked.valid_s), "valid_s": asked.valid_s}
         return web.Response(status=201, body=orjson.dumps(body), content_type="application/json")
 
     async def show(self, request: web.Request) -> web.Response:
@@ -56,7 +56,7 @@ class DeviceDesk:
     async def revoke(self, request: web.Request) -> web.Response:
         """204; what the device reported last is forgotten at once."""
         self._doorkeeper.admit(request, Scope.ADMIN)
-        device = self._devices.revoke(request.match_info["device_id"])
+        device = await self._devices.revoke(request.match_info["device_id"])
         await self._watch.forget(device.backend_id)
         return web.Response(status=204)
 

@@ -70,6 +70,7 @@ def forwarded(asked: Asked, key: bytes) -> dict[str, str]:
 def answer_headers(account: Account) -> dict[str, str]:
     """What is known of the decision, for an answer of any kind."""
     headers = {"x-request-id": account.request_id, "x-isthmus-decision-id": account.decision_id}
+    headers |= account.limit_headers
     if account.privacy_class is not None:
         headers["x-isthmus-class"] = account.privacy_class
     if account.decision is not None:

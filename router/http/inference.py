@@ -22,6 +22,7 @@ from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
 from router.http.outlet import ClientStream
+from router.http.quota import Quota
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.permit import EgressPermit, body_digest, mint
@@ -33,10 +34,10 @@ from shared.fleet import FleetSnapshot, Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
-from shared.keys import Scope
+from shared.keys import ApiKey, Scope
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
-from shared.privacy import Action, is_stricter, strictest
+from shared.privacy import Action, PrivacyClass, is_stricter, strictest
 from shared.telemetry import RouterMetrics
 
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
@@ -52,6 +53,7 @@ class InferenceParts:
 
     lifecycle: Lifecycle
     doorkeeper: Doorkeeper
+    quota: Quota
     judge: Judge
     dispatcher: Dispatcher
     directory: FleetDirectory
@@ -135,18 +137,34 @@ class Inference:
         validate(endpoint, body)
         account.stream = body.get("stream") is True
         account.asked_class = asked.privacy
+        async with parts.quota.admitted(key, endpoint, body, account):
+            return await self._answered(request, account, key, asked, raw, body)
+
+    async def _answered(
+        self,
+        request: web.Request,
+        account: Account,
+        key: ApiKey | None,
+        asked: Asked,
+        raw: bytes,
+        body: dict[str, Any],
+    ) -> web.StreamResponse:
+        parts = self._parts
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         account.classification = found = await parts.judge.classify(body, raw)
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
         session = parts.sessions.of(asked.session, account.key_name)
+        await parts.sessions.settle_pin(session, strictest(found.privacy_class, asked.privacy or PrivacyClass.PUBLIC))
         account.pinned_class = session.pin
         effective = parts.judge.effective(found, asked, key, pin=session.pin)
         session.tighten(strictest(found.privacy_class, effective))
         account.privacy_class = effective
         account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
-        judged = await parts.judge.decide(endpoint, body, asked, key, found, effective, session.placeholders)
+        judged = await parts.judge.decide(
+            Endpoint(account.endpoint), body, asked, key, found, effective, session.placeholders
+        )
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
@@ -232,9 +250,8 @@ class Inference:
             if outlet.committed and len(account.attempts) > 1:
                 # The headers named an earlier candidate: say in the stream who speaks.
                 await outlet.send(b": backend %s\n\n" % exchange.candidate.backend_id.encode())
-            await exchange.relay(outlet.send)
+            await exchange.relay(outlet.send, outlet.finish)
             account.status, account.outcome = 200, "ok"
-            await outlet.finish()
         except (IsthmusError, Refused, asyncio.CancelledError) as error:
             return await self._broken(account, outlet, error)
         finally:

@@ -44,11 +44,13 @@ class ClientStream:
             await self.response.write(data)
             self._last_s = self._loop.time()
 
-    async def finish(self) -> None:
-        """End a whole stream."""
+    async def finish(self, data: bytes = b"") -> None:
+        """End a whole stream with its last bytes."""
         self.close()
-        if self.response is not None:
-            await self.response.write_eof()
+        async with self._writing:
+            if self.response is None:
+                self.response = await open_stream(self._request, self._headers())
+            await self.response.write_eof(data)
 
     async def fail(self, error: IsthmusError) -> None:
         """End a stream that cannot go on: one error event and no `[DONE]`."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Protocol
+
 import orjson
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -11,6 +14,7 @@ from router.fleet.directory import FleetDirectory
 from router.http.access import Doorkeeper
 from shared.clock import Clock
 from shared.fleet import BackendState, Breaker, Zone
+from shared.gathering import Snapshot, exposition_of, snapshot
 from shared.http.lifecycle import Lifecycle
 from shared.telemetry import CONTENT_TYPE, RouterMetrics, exposition
 
@@ -30,6 +34,15 @@ class Probes:
         return _json({"status": "ready"}, 200)
 
 
+class Gatherer(Protocol):
+    """Where the metrics of the processes that serve together meet."""
+
+    snapshot: Callable[[], Snapshot]
+
+    async def gathered(self) -> list[Snapshot]:
+        """Those of the others."""
+
+
 class Metrics:
     """Handler of GET /metrics; the gauges of the fleet are read at that moment."""
 
@@ -41,7 +54,12 @@ class Metrics:
         directory: FleetDirectory,
         health: Health,
         clock: Clock,
+        member: Gatherer | None = None,
     ) -> None:
+        """`member` knows the metrics of other workers, where there are any."""
+        self._member = member
+        if member is not None:
+            member.snapshot = self._snapshot
         self._doorkeeper = doorkeeper
         self._registry = registry
         self._metrics = metrics
@@ -51,6 +69,18 @@ class Metrics:
 
     async def handle(self, request: web.Request) -> web.Response:
         self._doorkeeper.admit(request, None)
+        if self._member is None:
+            self._read_gauges()
+            body = exposition(self._registry)
+        else:
+            body = exposition_of(self._snapshot(), await self._member.gathered())
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    def _snapshot(self) -> Snapshot:
+        self._read_gauges()
+        return snapshot(self._registry)
+
+    def _read_gauges(self) -> None:
         backends = self._directory.snapshot().backends
         for zone in Zone:
             for state in BackendState:
@@ -60,7 +90,6 @@ class Metrics:
         for breaker in Breaker:
             self._metrics.breaker.labels(breaker).set(states.count(breaker))
         self._metrics.state_store.set(self._directory.store_up)
-        return web.Response(body=exposition(self._registry), headers={"Content-Type": CONTENT_TYPE})
 
 
 def _json(value: dict[str, str], status: int) -> web.Response:

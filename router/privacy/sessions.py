@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from router.privacy.placeholders import Placeholders, Room
@@ -18,6 +19,8 @@ from shared.privacy import PrivacyClass, strictest
 VALUE_CHARS = 64 * 1024 * 1024
 """Characters of the values of all sessions together; beyond it nothing more is masked, and stays on the edge."""
 
+PinExchange = Callable[[bytes, PrivacyClass], Awaitable[PrivacyClass]]
+
 
 @dataclass(slots=True)
 class Session:
@@ -26,6 +29,8 @@ class Session:
     pin: PrivacyClass = PrivacyClass.PUBLIC
     placeholders: Placeholders = field(default_factory=Placeholders, repr=False)
     used_ms: int = 0
+    name: bytes | None = None
+    """The digest of its id; None for a session of one request alone."""
 
     def tighten(self, found: PrivacyClass) -> None:
         """Remember `found` if it is stricter than what is remembered."""
@@ -35,8 +40,12 @@ class Session:
 class Sessions:
     """All sessions of this router; the longest silent one makes room for a new one."""
 
-    def __init__(self, clock: Clock, key: bytes, *, ttl_s: float, limit: int) -> None:
-        """Ids are kept as digests under `key`. `limit` bounds the number of sessions."""
+    def __init__(
+        self, clock: Clock, key: bytes, *, ttl_s: float, limit: int, elsewhere: PinExchange | None = None
+    ) -> None:
+        """Ids are kept as digests under `key`. `limit` bounds the number of sessions. `elsewhere` takes a digest and
+        the class that is found now, and gives the class that other processes hold the session to."""
+        self._elsewhere = elsewhere
         self._clock = clock
         self._key = key
         self._ttl_ms = int(ttl_s * 1000)
@@ -56,7 +65,7 @@ class Sessions:
         self._drop_silent(now_ms)
         session = self._sessions.get(name)
         if session is None:
-            session = self._sessions[name] = Session(placeholders=Placeholders(self._room))
+            session = self._sessions[name] = Session(placeholders=Placeholders(self._room), name=name)
         session.used_ms = now_ms
         self._sessions.move_to_end(name)
         while len(self._sessions) > self._limit:
@@ -69,6 +78,11 @@ class Sessions:
         if session is None or self._clock.now_ms() - session.used_ms > self._ttl_ms:
             return PrivacyClass.PUBLIC
         return session.pin
+
+    async def settle_pin(self, session: Session, found: PrivacyClass) -> None:
+        """Learn what other processes hold this session to, and tell them of `found`."""
+        if self._elsewhere is not None and session.name is not None:
+            session.tighten(await self._elsewhere(session.name, found))
 
     def _name(self, session_id: str, caller: str | None) -> bytes:
         message = f"{caller or ''}\0{session_id}".encode()

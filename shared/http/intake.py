@@ -25,6 +25,11 @@ async def read_body(request: web.Request, *, limit_bytes: int, limit_s: float = 
     _check_headers(request)
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
+    if request.content.is_eof():  # most bodies come in one piece with their head
+        raw = request.content.read_nowait(-1)
+        if len(raw) > limit_bytes:
+            raise _too_large(limit_bytes)
+        return raw
     chunks: list[bytes] = []
     size = 0
     try:

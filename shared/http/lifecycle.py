@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import ssl
 from collections.abc import Iterator
 
 from aiohttp import web
@@ -74,15 +75,17 @@ async def serve(
     *,
     component: str,
     drain_limit_s: float,
+    tls: ssl.SSLContext | None = None,
 ) -> int:
-    """Serve `app` on `listener` until a signal, then drain; return the exit code (0, or 130 for a hurried end)."""
+    """Serve `app` on `listener` until a signal, then drain; `tls`: over TLS. Returns the exit code (0, or 130 for a
+    hurried end)."""
     log = logs.get(component)
     # A handler is cancelled as soon as its client leaves, so that upstream work stops within the same moment.
     runner = web.AppRunner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_AFTER_S, auto_decompress=False
     )
     await runner.setup()
-    await web.SockSite(runner, listener).start()
+    await web.SockSite(runner, listener, ssl_context=tls).start()
     address = listener.getsockname()
     log.info("listening", host=address[0], port=address[1])
     first, second = asyncio.Event(), asyncio.Event()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import orjson
 
 from shared.clock import Clock
+from shared.launcher.tiers import AT_REST
 
 if TYPE_CHECKING:
     import aiohttp
@@ -48,7 +49,7 @@ class Probe:
             await self._clock.sleep(_PAUSE_S if looks < _EAGER_LOOKS else _SLOW_PAUSE_S)
 
     async def until_known(self, router_url: str, tier: str, *, limit_s: float) -> bool:
-        """Wait until the router at `router_url` lists a ready backend of `tier`; False when `limit_s` passed.
+        """Wait until the router at `router_url` lists an askable backend of `tier`; False when `limit_s` passed.
 
         A router that asks for a key does not tell: then there is nothing to wait for.
         """
@@ -56,7 +57,7 @@ class Probe:
             async with asyncio.timeout(limit_s):
                 while True:
                     status, body = await self.look(f"{router_url}/fleet/v1/backends")
-                    if status in (401, 403, 404) or (status == 200 and _has_ready(body, tier)):
+                    if status in (401, 403, 404) or (status == 200 and _has_one_at_rest(body, tier)):
                         return True
                     await self._clock.sleep(_PAUSE_S)
         return False
@@ -74,10 +75,10 @@ class Probe:
             return 0, b""
 
 
-def _has_ready(body: bytes, tier: str) -> bool:
+def _has_one_at_rest(body: bytes, tier: str) -> bool:
     zones = ("cloud",) if tier == "cloud" else ("device", "site")
     try:
         backends = orjson.loads(body)["backends"]
-        return any(each["zone"] in zones and each["state"] == "ready" for each in backends)
+        return any(each["zone"] in zones and each["state"] in AT_REST for each in backends)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return False

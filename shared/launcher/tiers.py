@@ -29,10 +29,14 @@ def _answered(body: bytes) -> bool:
     return True
 
 
-def _every_model_ready(body: bytes) -> bool:
+AT_REST = frozenset({"ready", "scaled_to_zero"})
+"""States of a model of which nothing is being waited for: without replicas it starts when somebody asks for it."""
+
+
+def _every_model_at_rest(body: bytes) -> bool:
     try:
         models = orjson.loads(body)["models"]
-        return bool(models) and all(model["state"] == "ready" for model in models)
+        return bool(models) and all(model["state"] in AT_REST for model in models)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return False
 
@@ -50,7 +54,7 @@ CLOUD = Tier(
     "cloud",
     serve=("cloud", "serve"),
     ready_path="/ops/capacity",
-    is_ready=_every_model_ready,
+    is_ready=_every_model_at_rest,
     prepare=(("preparing the checkpoint", ("cloud", "checkpoint")),),
     first_start_bytes=1536 * 1024**2,
     needs_compiler=True,

@@ -5,9 +5,8 @@ Events are cut on bytes and never decoded, so a character split between two netw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -56,7 +55,7 @@ class EventCutter:
     @property
     def rest(self) -> bytes:
         """Bytes of an event that has not ended."""
-        return bytes(self._pending)
+        return bytes(self._pending) if self._pending else b""
 
 
 def _event_end(data: bytearray, start: int) -> int:
@@ -81,8 +80,7 @@ class EventKind(Enum):
     DONE = "done"
 
 
-@dataclass(frozen=True, slots=True)
-class EventFacts:
+class EventFacts(NamedTuple):
     """Kind of one event, whether it carries a finish reason, and its usage object if it has one."""
 
     kind: EventKind
@@ -98,35 +96,90 @@ def read_event(event: bytes) -> EventFacts:
     """
     data, is_error_event = _data_of(event)
     if not data:
-        return EventFacts(EventKind.COMMENT)
+        return _COMMENT
     if data == b"[DONE]":
-        return EventFacts(EventKind.DONE)
+        return _DONE
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         raise StreamBroken("A backend sent an event that is not JSON.") from None
     if not isinstance(value, dict):
         raise StreamBroken("A backend sent an event that is not an object.")
-    if is_error_event or value.get("error") is not None:
+    return EventFacts(EventKind.ERROR) if is_error_event else _facts_of(value)
+
+
+class Burst(NamedTuple):
+    """What several whole events say together."""
+
+    events: int
+    content_events: int
+    finished: bool
+    usage: dict[str, Any] | None
+
+
+def read_burst(data: bytes) -> Burst | None:
+    """What `data` says, where it is nothing but good one-line events of JSON objects, as serving layers write them;
+    None where it may be anything else, which is then for `EventCutter` and `read_event`.
+
+    One parse for all of them: a burst of events costs a third of what they cost one by one.
+    """
+    if not data.startswith(b"data: {") or not data.endswith(b"}\n\n"):
+        return None
+    joined = data[6:-2].replace(b"\n\ndata: ", b",")
+    if b"\n" in joined or b"\r" in joined:
+        return None
+    try:
+        values = orjson.loads(b"[" + joined + b"]")
+    except orjson.JSONDecodeError:
+        return None
+    # A stray comma inside one event would read as two: each event must have been one object.
+    if len(values) != data.count(b"\n\n"):
+        return None
+    content_events, finished, usage = 0, False, None
+    for value in values:
+        if type(value) is not dict:
+            return None
+        facts = _facts_of(value)
+        if facts is _CONTENT:
+            content_events += 1
+        elif facts.kind is EventKind.ERROR:
+            return None
+        elif facts is not _OPENING:
+            content_events += 1
+            finished = finished or facts.finished
+            usage = facts.usage or usage
+    return Burst(len(values), content_events, finished, usage)
+
+
+def _facts_of(value: dict[str, Any]) -> EventFacts:
+    if value.get("error") is not None:
         return EventFacts(EventKind.ERROR)
-    choices = value.get("choices")
-    usage = value.get("usage")
+    choices, usage = value.get("choices"), value.get("usage")
     content = finished = False
     if isinstance(choices, list):
         for choice in choices:
             if isinstance(choice, dict):
-                content = content or _has_content(choice)
                 finished = finished or choice.get("finish_reason") is not None
-    usage = usage if isinstance(usage, dict) else None
-    kind = EventKind.CONTENT if content or finished or usage is not None else EventKind.OPENING
-    return EventFacts(kind, finished, usage)
+                content = content or _has_content(choice)
+    if isinstance(usage, dict):
+        return EventFacts(EventKind.CONTENT, finished, usage)
+    if finished:
+        return _FINISHED
+    return _CONTENT if content else _OPENING
+
+
+_COMMENT, _DONE = EventFacts(EventKind.COMMENT), EventFacts(EventKind.DONE)
+_OPENING, _CONTENT = EventFacts(EventKind.OPENING), EventFacts(EventKind.CONTENT)
+_FINISHED = EventFacts(EventKind.CONTENT, finished=True)
 
 
 def _has_content(choice: dict[str, Any]) -> bool:
     if choice.get("text"):
         return True
     delta = choice.get("delta")
-    return isinstance(delta, dict) and any(delta.get(key) for key in _CONTENT_KEYS)
+    if not isinstance(delta, dict):
+        return False
+    return bool(delta.get("content")) or any(delta.get(key) for key in _CONTENT_KEYS)
 
 
 def data_of(event: bytes) -> bytes:

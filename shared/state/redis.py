@@ -1,56 +1,63 @@
-"""Fleet state in Redis, for many routers: every call ends within its limit, and a dead Redis is asked rarely.
+"""Fleet state in Redis, for many routers: each reads only what has changed since it read last.
 
 Expiry runs on the Redis server's own clock and ordering on instance and sequence, so no two machines' clocks are
-ever compared. A command that its caller gives up on still runs to its end by itself (at most the limit): no reply
-can be left unread on a pooled connection for the next command to mistake for its own.
+ever compared. Every accepted beat gets the next number of a counter; a reader asks for what lies above the number
+that it knows. A beat that says the same as the one before it costs a reader a line, not a parse. Whenever a call has
+failed, or another server answers than before, everything is read again.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from pydantic import ValidationError
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
-from shared.breaker import BreakerRules, CircuitBreaker
 from shared.clock import Clock
-from shared.errors import SettingsError, StateUnavailable
 from shared.fleet import Heartbeat
+from shared.state.link import RedisLink, Script
 from shared.state.ordering import MAX_RETIRED
 from shared.state.port import Report
 
-COMMAND_LIMIT_S = 0.25
-_BREAKER = BreakerRules(failures=2, open_ms=500, max_open_ms=5_000)
-_POOL_SIZE = 8
+_PAGE = 500
+"""Backends in one answer: a long one would keep other clients of the server waiting."""
+DEFAULT_FLEET = "fleet"
+_PARTS = ("heads", "beats", "seen", "changed", "written", "version")
+"""By backend: `heads` who and which beat and when, `beats` the beat without its sequence, `seen` when it came (server
+milliseconds), `changed` and `written` the number of its last beat and of its last beat with news."""
 
-# The braces keep all keys in one slot of a Redis Cluster. Per backend: `heads` who and which beat, `beats` the beat
-# itself, `seen` when it came (server milliseconds).
-_KEYS = ["isthmus:{fleet}:v1:heads", "isthmus:{fleet}:v1:beats", "isthmus:{fleet}:v1:seen"]
-
-_EXPIRE = """
+_CLOCK = """
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. (now - ttl))) do
-  redis.call('HDEL', KEYS[1], id) redis.call('HDEL', KEYS[2], id) redis.call('ZREM', KEYS[3], id)
+local function number()
+  local n = redis.call('INCR', KEYS[6])
+  if n == 1 then  -- an empty store: go on above whatever numbers readers may remember
+    n = now * 1000 + 1
+    redis.call('SET', KEYS[6], string.format('%.0f', n))
+  end
+  return string.format('%.0f', n)
+end
+local function drop(id)
+  redis.call('HDEL', KEYS[1], id) redis.call('HDEL', KEYS[2], id) redis.call('ZREM', KEYS[5], id)
+end
+local function expire(ttl)
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. (now - ttl), 'LIMIT', 0, 100)) do
+    drop(id) redis.call('ZREM', KEYS[3], id) redis.call('ZREM', KEYS[4], id)
+  end
 end
 """
 # ARGV: ttl_ms, id, instance, sequence, beat, most retired. Mirrors `ordering.order_of`; one contract suite holds both.
-_PUBLISH = (
-    "local ttl = tonumber(ARGV[1])"
-    + _EXPIRE
+PUBLISH = Script(
+    _CLOCK
     + """
+expire(tonumber(ARGV[1]))
 local id, instance, sequence = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local raw = redis.call('HGET', KEYS[1], id)
 local retired = {}
 if raw then
   local head = cjson.decode(raw)
-  for i = 3, #head do retired[#retired + 1] = head[i] end
+  for i = 4, #head do retired[#retired + 1] = head[i] end
   if head[1] == instance then
     if sequence == tonumber(head[2]) then return 1 end
     if sequence < tonumber(head[2]) then return 0 end
@@ -60,132 +67,148 @@ if raw then
     while #retired > tonumber(ARGV[6]) do table.remove(retired, 1) end
   end
 end
-redis.call('HSET', KEYS[1], id, cjson.encode({instance, ARGV[4], unpack(retired)}))
-redis.call('HSET', KEYS[2], id, ARGV[5])
+local n = number()
+redis.call('HSET', KEYS[1], id, cjson.encode({instance, ARGV[4], string.format('%.0f', now), unpack(retired)}))
+if redis.call('HGET', KEYS[2], id) ~= ARGV[5] then
+  redis.call('HSET', KEYS[2], id, ARGV[5]) redis.call('ZADD', KEYS[5], n, id)
+end
 redis.call('ZADD', KEYS[3], now, id)
+redis.call('ZADD', KEYS[4], n, id)
 return 1
 """
 )
-_REPORTS = (
-    "local ttl = tonumber(ARGV[1])"
-    + _EXPIRE
+# ARGV: number that is known (0: nothing is), page. Returns the server's run, its time, the number up to which this
+# reaches, whether there is more, ids, heads (false: gone) and beats (false: as before).
+_CHANGES = Script(
+    _CLOCK
     + """
-local out = {}
-for _, id in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-  out[#out + 1] = {now - tonumber(redis.call('ZSCORE', KEYS[3], id)), redis.call('HGET', KEYS[2], id)}
+local ok, about = pcall(redis.call, 'INFO', 'server')
+local run = ok and string.match(about, 'run_id:(%x+)') or ''
+local last = redis.call('GET', KEYS[6]) or '0'
+local known = tonumber(ARGV[1])
+if known > tonumber(last) then return {run, now, '-1', 0, {}, {}, {}} end
+local page = tonumber(ARGV[2])
+local rows = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, page)
+local ids = {}
+for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
+if #ids == 0 then return {run, now, last, 0, {}, {}, {}} end
+local heads = redis.call('HMGET', KEYS[1], unpack(ids))
+local written = redis.call('ZMSCORE', KEYS[5], unpack(ids))
+local news, at = {}, {}
+for i = 1, #ids do
+  if written[i] and tonumber(written[i]) > known then news[#news + 1] = ids[i] at[#at + 1] = i end
 end
-return out
+local beats = {}
+for i = 1, #ids do beats[i] = false end
+if #news > 0 then
+  for j, beat in ipairs(redis.call('HMGET', KEYS[2], unpack(news))) do beats[at[j]] = beat end
+end
+local more = #ids == page and 1 or 0
+return {run, now, more == 1 and string.format('%.0f', tonumber(rows[#rows])) or last, more, ids, heads, beats}
 """
 )
-_FORGET = (
-    "redis.call('HDEL', KEYS[1], ARGV[1]) redis.call('HDEL', KEYS[2], ARGV[1]) redis.call('ZREM', KEYS[3], ARGV[1])"
+_FORGET = Script(
+    _CLOCK
+    + """
+if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
+  drop(ARGV[1])
+  redis.call('ZADD', KEYS[3], now, ARGV[1])
+  redis.call('ZADD', KEYS[4], number(), ARGV[1])
+end
+"""
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RedisAddress:
-    """Where Redis listens: a URL (`redis://`, `rediss://`, `unix://`), or host and port."""
+def keys_of(fleet: str) -> list[str]:
+    """The keys of a fleet; the braces keep all of them in one slot of a Redis Cluster."""
+    return [f"isthmus:{{{fleet}}}:v2:{part}" for part in _PARTS]
 
-    url: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 6379
-    password: str | None = None
+
+def publication(beat: Heartbeat, ttl_ms: int) -> list[str | int]:
+    """Arguments of `PUBLISH` for `beat`."""
+    body = beat.model_dump_json(exclude={"sequence"})
+    return [ttl_ms, beat.backend_id, beat.instance, beat.sequence, body, MAX_RETIRED]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What one reader has: up to which number, of which run of the server, and after how many failures."""
+
+    number: str = "0"
+    run: str = ""
+    failures: int = 0
+    reports: dict[str, Report] = field(default_factory=dict)
 
 
 class RedisStateStore:
-    """Keeps the last report of each backend for `ttl_s`, shared by all routers on one Redis."""
+    """Keeps the last report of each backend for `ttl_s`, shared by all routers of one `fleet` on one Redis."""
 
-    def __init__(self, address: RedisAddress, clock: Clock, *, ttl_s: float, limit_s: float = COMMAND_LIMIT_S) -> None:
+    def __init__(self, link: RedisLink, clock: Clock, *, ttl_s: float, fleet: str = DEFAULT_FLEET) -> None:
+        self._link = link
         self._clock = clock
         self._ttl_ms = int(ttl_s * 1000)
-        self._limit_s = limit_s
-        self._client = Redis(connection_pool=_pool(address, limit_s))
-        self._publish = self._client.register_script(_PUBLISH)
-        self._reports = self._client.register_script(_REPORTS)
-        self._forget = self._client.register_script(_FORGET)
-        self._breaker = CircuitBreaker(_BREAKER)
-        self._running: set[asyncio.Task[Any]] = set()
-        self._seen: dict[str, Report] = {}
+        self._keys = keys_of(fleet)
+        self._known = _Known()
 
     async def publish(self, heartbeat: Heartbeat) -> bool:
-        beat = heartbeat
-        arguments: list[str | int] = [
-            self._ttl_ms,
-            beat.backend_id,
-            beat.instance,
-            beat.sequence,
-            beat.model_dump_json(),
-            MAX_RETIRED,
-        ]
-        return bool(await self._call(lambda: self._publish(keys=_KEYS, args=arguments)))
+        return bool(await self._link.run(PUBLISH, self._keys, publication(heartbeat, self._ttl_ms)))
 
     async def reports(self) -> tuple[Report, ...]:
-        rows = await self._call(lambda: self._reports(keys=_KEYS, args=[self._ttl_ms]))
-        now_ms = self._clock.now_ms()
-        seen: dict[str, Report] = {}
-        for age_ms, raw in rows:
-            try:
-                beat = Heartbeat.model_validate_json(raw)
-            except ValidationError:
-                continue  # written by another version: this reader cannot judge it
-            known = self._seen.get(beat.backend_id)
-            if known is None or (known.heartbeat.instance, known.heartbeat.sequence) != (beat.instance, beat.sequence):
-                # A reader that starts late must not take an old beat for a new one.
-                known = Report(beat, now_ms - min(max(int(age_ms), 0), self._ttl_ms))
-            seen[beat.backend_id] = known
-        self._seen = seen
-        return tuple(seen[backend_id] for backend_id in sorted(seen))
+        known = self._known
+        if known.failures != self._link.failures:
+            known = _Known(failures=self._link.failures)
+        before = self._known.reports
+        run, reports, number = known.run, dict(known.reports), known.number
+        while True:
+            answer = await self._link.run(_CHANGES, self._keys, [number, _PAGE])
+            ran, server_ms, reached, more = answer[0].decode(), int(answer[1]), answer[2].decode(), answer[3]
+            if number != "0" and (ran != run or reached == "-1"):
+                reports, number, run = {}, "0", ran  # another server, or one that lost its memory: all of it again
+                continue
+            run, number = ran, reached
+            self._take(answer[4:], server_ms, reports, before)
+            if not more:
+                break
+        oldest_ms = self._clock.now_ms() - self._ttl_ms
+        alive = {name: reports[name] for name in sorted(reports) if reports[name].received_ms >= oldest_ms}
+        self._known = _Known(number, run, known.failures, alive)
+        return tuple(alive.values())
 
     async def forget(self, backend_id: str) -> None:
-        await self._call(lambda: self._forget(keys=_KEYS, args=[backend_id]))
+        await self._link.run(_FORGET, self._keys, [backend_id])
 
     async def close(self) -> None:
-        if self._running:
-            await asyncio.wait(self._running)
-        await self._client.aclose()
-        await self._client.connection_pool.disconnect()
+        await self._link.close()
 
-    async def _call(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        if not self._breaker.admit(self._clock.now_ms()):
-            raise StateUnavailable("The state store did not answer lately.")
-        task = asyncio.create_task(self._bounded(command))
-        self._running.add(task)
-        task.add_done_callback(self._finished)
-        return await asyncio.shield(task)
-
-    async def _bounded(self, command: Callable[[], Awaitable[Any]]) -> Any:
-        try:
-            async with asyncio.timeout(self._limit_s):
-                answer = await command()
-        except (RedisError, OSError, TimeoutError) as error:
-            self._breaker.failed(self._clock.now_ms())
-            raise StateUnavailable(f"The state store did not answer ({type(error).__name__}).") from None
-        except BaseException:
-            self._breaker.abandoned()
-            raise
-        self._breaker.succeeded()
-        return answer
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # read, so that a command whose caller left does not warn
+    def _take(
+        self, rows: list[list[Any]], server_ms: int, reports: dict[str, Report], before: dict[str, Report]
+    ) -> None:
+        """Bring `reports` up to date; `before` spares the parse where a backend is read again as it was."""
+        now_ms = self._clock.now_ms()
+        for name, head, beat in zip(*rows, strict=True):
+            backend_id = name.decode()
+            instance, sequence, seen_ms, *_ = orjson.loads(head) if head is not None else (None, 0, 0)
+            age_ms = max(server_ms - int(seen_ms), 0)
+            if head is None or age_ms > self._ttl_ms:
+                reports.pop(backend_id, None)
+                continue
+            known = before.get(backend_id) or reports.get(backend_id)
+            if known and (known.heartbeat.instance, known.heartbeat.sequence) == (instance, int(sequence)):
+                reports[backend_id] = known
+                continue
+            heartbeat = _beat_of(beat, int(sequence), known)
+            if heartbeat is None:
+                reports.pop(backend_id, None)  # written by another version: this reader cannot judge it
+                continue
+            # A reader that starts late must not take an old beat for a new one.
+            reports[backend_id] = Report(heartbeat, now_ms - age_ms)
 
 
-def _pool(address: RedisAddress, limit_s: float) -> BlockingConnectionPool:
-    options: dict[str, Any] = {
-        "max_connections": _POOL_SIZE,
-        "timeout": limit_s,
-        "socket_timeout": limit_s,
-        "socket_connect_timeout": limit_s,
-        "retry": Retry(NoBackoff(), 0),
-        "password": address.password,
-    }
-    if address.password is None:
-        del options["password"]
-    if address.url is None:
-        return BlockingConnectionPool(host=address.host, port=address.port, **options)
+def _beat_of(raw: bytes | None, sequence: int, known: Report | None) -> Heartbeat | None:
+    """The beat: `raw` with its sequence, or what was known with the new sequence where nothing else is new."""
+    if raw is None:
+        return None if known is None else known.heartbeat.model_copy(update={"sequence": sequence})
     try:
-        return BlockingConnectionPool.from_url(address.url, **options)
-    except ValueError:
-        raise SettingsError("The Redis URL is not valid.", param="router.state.url") from None
+        return Heartbeat.model_validate_json(b'{"sequence":%d,%s' % (sequence, raw.lstrip()[1:]))
+    except ValidationError:
+        return None

@@ -82,6 +82,8 @@ def test_cpu_options_are_eager_unbound_and_sized_in_bytes() -> None:
     assert variables["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
     assert variables["OMP_NUM_THREADS"] == "3"
     assert variables["HF_HUB_OFFLINE"] == "1"
+    assert variables["TORCHDYNAMO_DISABLE"] == "1"
+    assert "TORCHDYNAMO_DISABLE" not in environment(model(enforce_eager=False), AcceleratorSettings())
 
 
 def test_gpu_options_leave_memory_and_graphs_to_the_engine() -> None:

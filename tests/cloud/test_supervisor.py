@@ -17,7 +17,7 @@ from cloud.processes import MARK, marked, sweep
 from cloud.settings import CloudSettings
 from cloud.supervisor import MAX_TEMP_DIR_BYTES, Record, check_machine, choose_temp_dir, clean_up, driver_environment
 from shared.errors import SettingsError
-from shared.settings import load
+from shared.settings import home, load
 
 _SLEEPER = "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], "
 _SLEEPER += "start_new_session=True); print(p.pid, flush=True); time.sleep(600)"
@@ -134,3 +134,11 @@ def test_the_cluster_keeps_to_itself(tmp_path: Path) -> None:
     assert variables["VLLM_NO_USAGE_STATS"] == "1"
     assert variables[MARK] == "r"
     assert variables["RAY_TMPDIR"] == variables["TMPDIR"] == "/t"
+
+
+def test_the_cluster_keeps_bytecode_and_what_it_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch of the caller's own would have each of its processes compile thousands of modules at every start."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    variables = driver_environment(Record(run_id="r", temp_dir="/t"), tmp_path)
+    assert "PYTHONDONTWRITEBYTECODE" not in variables
+    assert variables["VLLM_CACHE_ROOT"].startswith(str(home() / "cache"))

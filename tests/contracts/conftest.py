@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from shared.clock import SystemClock
+from shared.state.address import RedisAddress
+from shared.state.link import RedisLink
 from shared.state.memory import MemoryStateStore
 from shared.state.port import StateStore
-from shared.state.redis import RedisAddress, RedisStateStore
+from shared.state.redis import RedisStateStore
 from shared.testing.redis_server import RedisServer, binary
 
-TTL_S = 0.4
+TTL_S = 1.0
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,9 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[StateStore]:
         opened: StateStore = MemoryStateStore(SystemClock(), ttl_s=TTL_S)
     else:
         server: RedisServer = request.getfixturevalue("redis_server")
-        opened = RedisStateStore(RedisAddress(url=server.url), SystemClock(), ttl_s=TTL_S)
+        opened = RedisStateStore(
+            RedisLink(RedisAddress(url=server.url), SystemClock(), limit_s=5), SystemClock(), ttl_s=TTL_S
+        )
         for report in await opened.reports():
             await opened.forget(report.heartbeat.backend_id)
     yield opened

@@ -11,7 +11,9 @@ import pytest
 from shared.clock import SystemClock
 from shared.errors import StateUnavailable
 from shared.fleet import BackendState, Heartbeat
-from shared.state.redis import RedisAddress, RedisStateStore
+from shared.state.address import RedisAddress
+from shared.state.link import RedisLink
+from shared.state.redis import RedisStateStore
 from shared.testing.redis_server import DelayProxy, RedisServer
 
 pytestmark = pytest.mark.redis
@@ -31,7 +33,9 @@ async def test_cancelled_commands_never_mix_answers(redis_server: RedisServer) -
     """RD-01: 150 callers leave at random moments; every later answer belongs to its own command."""
     draw = random.Random(7)
     async with DelayProxy(redis_server.port, delay_s=0.02) as proxy:
-        store = RedisStateStore(RedisAddress(port=proxy.port), SystemClock(), ttl_s=60)
+        store = RedisStateStore(
+            RedisLink(RedisAddress(port=proxy.port), SystemClock(), limit_s=5), SystemClock(), ttl_s=60
+        )
         try:
             for round_ in range(150):
                 leaver = asyncio.create_task(store.reports() if round_ % 2 else store.publish(beat("a", round_ + 1)))
@@ -55,7 +59,7 @@ async def test_a_frozen_redis_costs_at_most_the_limit(form: str) -> None:
     server = RedisServer()
     server.start()
     address = RedisAddress(url=server.url) if form == "url" else RedisAddress(port=server.port)
-    store = RedisStateStore(address, SystemClock(), ttl_s=60)
+    store = RedisStateStore(RedisLink(address, SystemClock()), SystemClock(), ttl_s=60)
     try:
         assert await store.publish(beat("a"))
         server.freeze()
@@ -77,7 +81,7 @@ async def test_a_frozen_redis_costs_at_most_the_limit(form: str) -> None:
 
 async def test_a_redis_that_is_gone_is_unavailable_not_an_error_of_the_library() -> None:
     server = RedisServer()
-    store = RedisStateStore(RedisAddress(port=server.port), SystemClock(), ttl_s=60)
+    store = RedisStateStore(RedisLink(RedisAddress(port=server.port), SystemClock()), SystemClock(), ttl_s=60)
     try:
         for _ in range(5):
             with pytest.raises(StateUnavailable):
@@ -90,10 +94,10 @@ async def test_a_redis_that_is_gone_is_unavailable_not_an_error_of_the_library()
 
 
 async def test_a_late_reader_takes_an_old_beat_for_old(redis_server: RedisServer) -> None:
-    writer = RedisStateStore(RedisAddress(url=redis_server.url), SystemClock(), ttl_s=60)
+    writer = RedisStateStore(RedisLink(RedisAddress(url=redis_server.url), SystemClock()), SystemClock(), ttl_s=60)
     await writer.publish(beat("late"))
     await asyncio.sleep(0.3)
-    reader = RedisStateStore(RedisAddress(url=redis_server.url), SystemClock(), ttl_s=60)
+    reader = RedisStateStore(RedisLink(RedisAddress(url=redis_server.url), SystemClock()), SystemClock(), ttl_s=60)
     try:
         [report] = [r for r in await reader.reports() if r.heartbeat.backend_id == "late"]
         assert SystemClock().now_ms() - report.received_ms >= 250

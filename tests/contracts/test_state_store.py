@@ -103,7 +103,7 @@ async def test_a_silent_backend_leaves_after_its_time(store: StateStore) -> None
 
 async def test_it_comes_back_when_beats_resume(store: StateStore) -> None:
     await store.publish(beat(sequence=4))
-    await asyncio.sleep(0.6)
+    await asyncio.sleep(1.2)
     assert await store.reports() == ()
     assert await store.publish(beat(sequence=5))
     assert len(await store.reports()) == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import cycle
@@ -11,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helm.build_app import Building
 from tests.helm.manifests import CI_VALUES, Helm, Rendered
 from tests.helm.tools import HADOLINT, HELM3, HELM4, ToolsUnavailable, Wheel, provide
 
@@ -74,28 +71,3 @@ def of_ci(helm4: Helm) -> Callable[[str], Rendered]:
 def rendered(request: pytest.FixtureRequest, of_ci: Callable[[str], Rendered]) -> Rendered:
     """Each ci values file in turn."""
     return of_ci(request.param)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _build_early(request: pytest.FixtureRequest) -> None:
-    """Where the build is asked for at all, it begins with the first test of this folder."""
-    if importlib.util.find_spec("ray") and any("building" in _fixtures(item) for item in request.session.items):
-        request.getfixturevalue("building")
-
-
-def _fixtures(item: pytest.Item) -> tuple[str, ...]:
-    return item.fixturenames if isinstance(item, pytest.Function) else ()
-
-
-@pytest.fixture(scope="session")
-def building(of_ci: Callable[[str], Rendered], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Building]:
-    """Ray's builder, at work on what two ci values files render."""
-    if importlib.util.find_spec("ray") is None:
-        pytest.skip("the cloud tier is not installed")
-    applications = [a for name in ("small-cpu", "own-redis") for a in of_ci(name).serve_config()["applications"]]
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as ray_folder:
-        found = Building(applications, tmp_path_factory.mktemp("building"), ray_folder)
-        try:
-            yield found
-        finally:
-            found.end()

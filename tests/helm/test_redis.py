@@ -20,7 +20,9 @@ from redis.retry import Retry
 
 from shared.clock import SystemClock
 from shared.fleet import BackendState, Heartbeat
-from shared.state.redis import RedisAddress, RedisStateStore
+from shared.state.address import RedisAddress
+from shared.state.link import RedisLink
+from shared.state.redis import RedisStateStore
 from shared.testing.redis_server import binary
 from tests.helm.manifests import Rendered
 
@@ -139,7 +141,7 @@ def test_rays_user_keeps_its_tables_but_cannot_administer(server: Server) -> Non
 async def test_the_routers_state_works_as_that_user(server: Server) -> None:
     """The store's scripts need no more than the ACL allows; address and password as in the rendered settings."""
     address = RedisAddress(url=f"redis://router@127.0.0.1:{server.port}", password=ROUTER_PASSWORD)
-    store = RedisStateStore(address, SystemClock(), ttl_s=5)
+    store = RedisStateStore(RedisLink(address, SystemClock()), SystemClock(), ttl_s=5)
     beat = Heartbeat(
         backend_id="pi", instance="instance-1", sequence=1, url="http://127.0.0.1:8081", state=BackendState.READY
     )
@@ -172,7 +174,8 @@ async def test_the_routers_state_works_over_tls_alone(of_ci: Callable[[str], Ren
         settings = yaml.safe_load(rendered.one("ConfigMap", "demo-isthmus-router")["data"]["isthmus.yaml"])
         url = settings["router"]["state"]["url"].replace("demo-isthmus-redis:6379", f"127.0.0.1:{server.port}")
         url = url.replace("/run/isthmus/secrets/redis-ca", str(tmp_path))
-        store = RedisStateStore(RedisAddress(url=url, password=ROUTER_PASSWORD), SystemClock(), ttl_s=5, limit_s=10)
+        link = RedisLink(RedisAddress(url=url, password=ROUTER_PASSWORD), SystemClock(), limit_s=10)
+        store = RedisStateStore(link, SystemClock(), ttl_s=5)
         beat = Heartbeat(
             backend_id="pi", instance="instance-1", sequence=1, url="http://127.0.0.1:1", state=BackendState.READY
         )

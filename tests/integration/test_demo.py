@@ -10,7 +10,7 @@ import pytest
 
 from shared.testing.program import command
 
-pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.stack, pytest.mark.ends(0), pytest.mark.engine, pytest.mark.timeout(1800)]
 
 
 def test_the_demo_finds_every_row_as_policy_says(stack: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from shared.testing.program import child_environment, command
+from shared.testing.stack import free_ports, use_cache
 from shared.testing.upstream import Upstream
-from tests.integration.conftest import free_ports, use_cache
 
 pytestmark = [pytest.mark.slow, pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(900)]
 

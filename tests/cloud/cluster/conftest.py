@@ -1,4 +1,4 @@
-"""One real cluster for the tests of this folder: vLLM under Ray Serve with the default model, as a user starts it."""
+"""The cloud tier of the shared stack for the tests of this folder: vLLM under Ray Serve with the default model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,28 +18,27 @@ from openai import OpenAI
 
 from cloud.processes import marked
 from edge.packages.catalogue import DEFAULT_MODEL
-from edge.packages.library import Library
-from shared.testing.models import model_source
-from shared.testing.program import Program, isthmus
+from shared.testing.program import Program
+from shared.testing.stack import Stack
 
-ASLEEP = "asleep"
 START_LIMIT_S = 600.0
-MODEL = {"source": f"package:{DEFAULT_MODEL}", "context_tokens": 512, "max_num_seqs": 8, "threads": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A running `isthmus cloud serve`."""
+    """The cloud tier of a running stack."""
 
-    program: Program
-    home: Path
-    port: int
-    digest: str
+    stack: Stack
+
+    @property
+    def program(self) -> Program:
+        """The `isthmus up` that it runs under."""
+        return self.stack.program
 
     @property
     def url(self) -> str:
         """Base address."""
-        return f"http://127.0.0.1:{self.port}"
+        return self.stack.urls["cloud"]
 
     @property
     def client(self) -> OpenAI:
@@ -56,7 +55,7 @@ class Cluster:
 
     def connect(self) -> http.client.HTTPConnection:
         """A connection that the test may leave."""
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        return http.client.HTTPConnection(self.url.removeprefix("http://"), timeout=90)
 
     def capacity(self, model: str = DEFAULT_MODEL) -> dict[str, Any]:
         """What `/ops/capacity` says of `model`."""
@@ -74,7 +73,7 @@ class Cluster:
 
     def processes(self) -> list[psutil.Process]:
         """Every process of the cluster below the supervisor."""
-        run = json.loads((self.home / "run" / "cloud" / "run.json").read_text())
+        run = json.loads((self.stack.home / "run" / "cloud" / "run.json").read_text())
         return marked(run["run_id"], Path(run["temp_dir"]))
 
 
@@ -120,34 +119,12 @@ def eventually(condition: Callable[[], Any], limit_s: float = 60.0, pause_s: flo
         time.sleep(pause_s)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture(scope="package")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture(scope="session")
+def cluster(stack: Stack) -> Cluster:
     """The cluster, with the default model ready and a second one that may scale to zero."""
-    home = tmp_path_factory.mktemp("cloud")
-    package = Library(home / "models").pull(model_source(DEFAULT_MODEL))
-    port = _free_port()
-    limits = {"target_ongoing_requests": 4, "max_ongoing_requests": 8, "max_queued_requests": 8}
-    models = [
-        {"model_id": DEFAULT_MODEL, **MODEL, "autoscaling": limits},
-        {"model_id": ASLEEP, **MODEL, "autoscaling": {"min_replicas": 0}},
-    ]
-    settings = {"cloud": {"port": port, "models": models, "life": {"drain_s": 180}}}
-    with isthmus("cloud", "serve", home=home, settings=settings, name="cloud") as program:
-        cluster = Cluster(program, home, port, package.digest)
-
-        def is_ready() -> bool:
-            assert program.process.poll() is None, program.log_end()
-            return bool(cluster.capacity()["state"] == "ready")
-
-        eventually(is_ready, START_LIMIT_S, pause_s=0.5)
-        yield cluster
-        program.end(limit_s=240)
+    if "cloud" not in stack.tiers:
+        pytest.skip("Ray and vLLM are not installed")
+    return Cluster(stack)
 
 
 @pytest.fixture

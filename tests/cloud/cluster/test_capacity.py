@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 
 import pytest
 
 from edge.packages.catalogue import DEFAULT_MODEL
 from shared.fleet import CloudCapacity
-from tests.cloud.cluster.conftest import ASLEEP, Cluster, endless, eventually, leave
+from tests.cloud.cluster.conftest import Cluster, endless, eventually, leave
+
+ASLEEP = "asleep"
+"""The stack's second model."""
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 
 
 def test_it_is_what_routers_read_and_names_the_edge_tiers_digest(quiet: Cluster) -> None:
     capacity = CloudCapacity.model_validate(quiet.capacity())
-    assert capacity.digest == quiet.digest
+    with urllib.request.urlopen(f"{quiet.stack.urls['edge']}/v1/models", timeout=30) as models:
+        edge = json.load(models)["data"][0]
+    assert (edge["id"], capacity.digest) == (DEFAULT_MODEL, edge["digest"])
     assert (capacity.state, capacity.context_tokens, capacity.replicas_ready) == ("ready", 512, 1)
     assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (0, 0, 0.0)
     assert capacity.max_concurrency == 8

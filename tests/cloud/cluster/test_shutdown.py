@@ -1,4 +1,4 @@
-"""The end of the tier: running streams are finished, new work is refused, no process stays. The last test here."""
+"""The end of the stack: the cloud's running streams are finished, new work is refused, no process stays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.cloud.cluster.conftest import Cluster, chat, endless, eventually
 
-pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cloud, pytest.mark.ends(1), pytest.mark.timeout(900)]
 
 
 def test_sigterm_finishes_streams_refuses_new_work_and_leaves_nothing(quiet: Cluster) -> None:
@@ -24,7 +24,7 @@ def test_sigterm_finishes_streams_refuses_new_work_and_leaves_nothing(quiet: Clu
     assert [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE] == []
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(("127.0.0.1", quiet.port))
+        probe.bind(("127.0.0.1", int(quiet.url.rpartition(":")[2])))
 
 
 def _drain(quiet: Cluster, connection: http.client.HTTPConnection) -> None:

@@ -14,7 +14,9 @@ from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.fleet import BackendState, Heartbeat
 from shared.settings import load
-from shared.state.redis import RedisAddress, RedisStateStore
+from shared.state.address import RedisAddress
+from shared.state.link import RedisLink
+from shared.state.redis import RedisStateStore
 from shared.testing.redis_server import RedisServer, binary
 from tests.edge.service.fakes import FakeEngine
 from tests.edge.service.harness import running_agent, until
@@ -32,7 +34,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.mark.redis
 async def test_an_agent_reports_to_the_redis_of_the_routers(engine: FakeEngine, redis_server: RedisServer) -> None:
-    store = RedisStateStore(RedisAddress(url=redis_server.url), SystemClock(), ttl_s=60)
+    store = RedisStateStore(RedisLink(RedisAddress(url=redis_server.url), SystemClock()), SystemClock(), ttl_s=60)
     router = {"redis": {"url": redis_server.url}}
     try:
         async with running_agent(engine, router=router, backend_id="pi-1") as running:

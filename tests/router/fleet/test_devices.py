@@ -8,11 +8,17 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from router.fleet.devices import Devices
+from router.fleet.devices import DeviceBook, Devices
 from shared import enrolment
 from shared.enrolment import Join
 from shared.errors import SettingsError, Unauthenticated
+from shared.state.register import FileRegister
 from shared.testing.clock import ManualClock
+
+
+def _devices(path: Path, clock: ManualClock) -> Devices:
+    register = FileRegister(path, DeviceBook(), setting="devices.file", title="The register of devices")
+    return Devices(register, clock, required=False)
 
 
 def _join(token: str, backend_id: str = "pi-1") -> Join:
@@ -25,35 +31,35 @@ def _join(token: str, backend_id: str = "pi-1") -> Join:
     )
 
 
-def test_devices_outlive_the_router_and_tokens_are_not_written_down(tmp_path: Path) -> None:
+async def test_devices_outlive_the_router_and_tokens_are_not_written_down(tmp_path: Path) -> None:
     path, clock = tmp_path / "deep/devices.json", ManualClock()
-    devices = Devices(path, clock, required=False)
-    token = devices.invite(60)
-    device = devices.enrol(_join(token))
-    unused = devices.invite(60)
+    devices = _devices(path, clock)
+    token = await devices.invite(60)
+    device = await devices.enrol(_join(token))
+    unused = await devices.invite(60)
     assert unused not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    again = Devices(path, clock, required=False)
+    again = _devices(path, clock)
     assert again.all() == (device,)
-    assert again.enrol(_join(unused, "pi-2")).backend_id == "pi-2"
+    assert (await again.enrol(_join(unused, "pi-2"))).backend_id == "pi-2"
 
 
 async def test_a_token_works_for_a_limited_time(tmp_path: Path) -> None:
     clock = ManualClock()
-    devices = Devices(tmp_path / "devices.json", clock, required=False)
-    token = devices.invite(60)
+    devices = _devices(tmp_path / "devices.json", clock)
+    token = await devices.invite(60)
     await clock.advance(61)
     with pytest.raises(Unauthenticated) as refused:
-        devices.enrol(_join(token))
+        await devices.enrol(_join(token))
     assert refused.value.code == "invalid_token"
 
 
-def test_routers_that_share_the_file_agree(tmp_path: Path) -> None:
+async def test_routers_that_share_the_file_agree(tmp_path: Path) -> None:
     path, clock = tmp_path / "devices.json", ManualClock()
-    one, other = Devices(path, clock, required=False), Devices(path, clock, required=False)
-    device = one.enrol(_join(other.invite(60)))
+    one, other = _devices(path, clock), _devices(path, clock)
+    device = await one.enrol(_join(await other.invite(60)))
     assert other.all() == (device,)
-    other.revoke(device.device_id)
+    await other.revoke(device.device_id)
     assert not one.all()[0].is_active
 
 
@@ -62,12 +68,12 @@ def test_a_register_that_cannot_be_read_stops_the_start(tmp_path: Path, content:
     path = tmp_path / "devices.json"
     path.write_bytes(content)
     with pytest.raises(SettingsError):
-        Devices(path, ManualClock(), required=False)
+        _devices(path, ManualClock())
 
 
-def test_what_cannot_be_written_is_said_and_not_done(tmp_path: Path) -> None:
+async def test_what_cannot_be_written_is_said_and_not_done(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    devices = Devices(blocked / "devices.json", ManualClock(), required=False)
+    devices = _devices(blocked / "devices.json", ManualClock())
     with pytest.raises(SettingsError):
-        devices.invite(60)
+        await devices.invite(60)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import StreamBroken
-from shared.openai.sse import DONE, KEEPALIVE, EventCutter, EventFacts, EventKind, read_event
+from shared.openai.sse import DONE, KEEPALIVE, Burst, EventCutter, EventFacts, EventKind, read_burst, read_event
 
 _TEXT = "杭州🦀é"
 
@@ -120,3 +120,28 @@ def test_data_that_is_no_object_breaks_the_stream(data: bytes) -> None:
 def test_any_event_is_classified_or_breaks_the_stream(raw: bytes) -> None:
     with contextlib.suppress(StreamBroken):
         assert isinstance(read_event(raw + b"\n\n").kind, EventKind)
+
+
+def test_a_burst_says_what_its_events_say_one_by_one() -> None:
+    usage = b'data: {"choices":[],"usage":{"completion_tokens":2}}\n\n'
+    burst = _event("") + _event("a") + _event("b") + _event("", finish_reason="stop") + usage
+    assert read_burst(burst) == Burst(5, 4, finished=True, usage={"completion_tokens": 2})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _event("a") + DONE,
+        _event("a") + KEEPALIVE,
+        _event("a") + b'data: {"error":{"message":"x"}}\n\n',
+        _event("a") + b"data: {oops}\n\n",
+        _event("a") + b'data: {"a":1},{"b":2}\n\n',
+        _event("a") + b'data: {"a":\n\ndata: 1}\n\n',
+        _event("a").replace(b"\n", b"\r\n"),
+        _event("a")[:-1],
+        b"event: error\n" + _event("a"),
+        b"",
+    ],
+)
+def test_whatever_else_is_no_burst(data: bytes) -> None:
+    assert read_burst(data) is None

@@ -1,0 +1,165 @@
+"""Opens what a router shares with others: fleet state, registers of keys and devices, and limits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from router.fleet.devices import DeviceBook
+from router.keys.book import KeyBook
+from router.limits.memory import MemoryLimiter
+from router.limits.port import Limiter
+from router.settings import RouterSettings, StateSettings
+from router.workers.member import Member, MemberLimiter, MemberStore
+from shared.clock import Clock
+from shared.errors import SettingsError
+from shared.settings import home
+from shared.state.memory import MemoryStateStore
+from shared.state.port import StateStore
+from shared.state.register import FileRegister, Register
+
+if TYPE_CHECKING:
+    from shared.state.link import RedisLink
+
+STATE_TTL_S = 60.0
+"""How long a silent agent is still listed, as stale; it is not used after `policy.stale_after_ms`."""
+_LEARN_S = 1.0
+"""How often keys and devices that another router has changed are looked for."""
+
+Loop = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Stores(NamedTuple):
+    """All of it; `before` brings it up to date, `loops` keep it so, `after` ends it."""
+
+    fleet: StateStore
+    keys: Register[KeyBook]
+    devices: Register[DeviceBook]
+    limiter: Limiter
+    before: tuple[Callable[[], Awaitable[None]], ...]
+    loops: tuple[Loop, ...]
+    after: tuple[Callable[[], Awaitable[None]], ...]
+
+
+def open_stores(settings: RouterSettings, clock: Clock, member: Member | None = None) -> Stores:
+    """In this process alone (of several workers: in their parent), or in Redis, as the settings say; inside the running
+    event loop.
+
+    Raises:
+        SettingsError: an address, file or certificate in the settings does not work.
+    """
+    keys, devices = file_registers(settings)
+    if settings.state.kind == "memory" and member is not None:
+        return Stores(MemberStore(member, clock), keys, devices, MemberLimiter(member), (), (), ())
+    if settings.state.kind == "memory":
+        store = MemoryStateStore(clock, ttl_s=STATE_TTL_S)
+        return Stores(store, keys, devices, MemoryLimiter(clock), (), (), (store.close,))
+    return _in_redis(settings.state, clock, keys, devices)
+
+
+def _in_redis(
+    state: StateSettings, clock: Clock, keys: FileRegister[KeyBook], devices: FileRegister[DeviceBook]
+) -> Stores:
+    # A router on one device runs without the Redis client being installed.
+    from router.limits.fallback import SharedLimiter  # noqa: PLC0415
+    from router.limits.redis import RedisLimiter  # noqa: PLC0415
+    from shared.state.agreed import AgreedRegister  # noqa: PLC0415
+    from shared.state.redis import RedisStateStore  # noqa: PLC0415
+
+    link = redis_link(state, clock)
+    agreed_keys = AgreedRegister(keys, link, _register_key(state, "keys"))
+    agreed_devices = AgreedRegister(devices, link, _register_key(state, "devices"))
+    limiter = SharedLimiter(RedisLimiter(link, fleet=state.fleet), clock)
+
+    async def learn() -> None:
+        while True:
+            await agreed_keys.refresh()
+            await agreed_devices.refresh()
+            await clock.sleep(_LEARN_S)
+
+    store = RedisStateStore(link, clock, ttl_s=STATE_TTL_S, fleet=state.fleet)
+    before = (agreed_keys.refresh, agreed_devices.refresh)
+    after = (limiter.leave, store.close)
+    return Stores(store, agreed_keys, agreed_devices, limiter, before, (learn, limiter.run), after)
+
+
+def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], FileRegister[DeviceBook]]:
+    """The registers of this machine.
+
+    Raises:
+        SettingsError: what stands in a file is no register.
+    """
+    keys = FileRegister(
+        settings.keys_file or home() / "router-keys.json",
+        KeyBook(),
+        setting="router.keys_file",
+        title="The register of keys",
+    )
+    devices = FileRegister(
+        settings.devices.file or home() / "devices.json",
+        DeviceBook(),
+        setting="devices.file",
+        title="The register of devices",
+    )
+    return keys, devices
+
+
+async def with_keys(
+    settings: RouterSettings, clock: Clock, use: Callable[[Register[KeyBook]], Awaitable[None]]
+) -> None:
+    """Let `use` work on the register of keys that routers with these settings go by."""
+    keys, _ = file_registers(settings)
+    if settings.state.kind == "memory":
+        await use(keys)
+        return
+    from shared.state.agreed import AgreedRegister  # noqa: PLC0415 - needs the client of Redis
+
+    link = redis_link(settings.state, clock)
+    try:
+        agreed = AgreedRegister(keys, link, _register_key(settings.state, "keys"))
+        await agreed.refresh()
+        await use(agreed)
+    finally:
+        await link.close()
+
+
+def redis_link(state: StateSettings, clock: Clock) -> RedisLink:
+    """The way to the Redis that the settings name."""
+    from shared.state.address import RedisAddress, RedisTls  # noqa: PLC0415
+    from shared.state.link import RedisLink  # noqa: PLC0415
+
+    tls = state.tls
+    address = RedisAddress(
+        url=state.url,
+        host=state.host,
+        port=state.port,
+        username=state.username,
+        password=secret_in(state.password_file, "router.state.password_file"),
+        sentinel_password=secret_in(state.sentinel_password_file, "router.state.sentinel_password_file"),
+        tls=None if tls is None else RedisTls(tls.ca_file, tls.cert_file, tls.key_file),
+    )
+    return RedisLink(address, clock)
+
+
+def secret_in(path: Path | None, setting: str) -> str | None:
+    """The one secret in the file at `path`; None where no file is named.
+
+    Raises:
+        SettingsError: it cannot be read, or holds something else.
+    """
+    if path is None:
+        return None
+    try:
+        value = path.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = os.strerror(error.errno or 0).lower() if isinstance(error, OSError) else "not text"
+        raise SettingsError(f"The file {path} of {setting}: {reason}.", param=setting) from None
+    if not value or not value.isascii() or any(c.isspace() for c in value):
+        raise SettingsError(f"The file {path} of {setting} does not hold one key.", param=setting)
+    return value
+
+
+def _register_key(state: StateSettings, name: str) -> str:
+    return f"isthmus:{{{state.fleet}}}:v2:register:{name}"

@@ -1,0 +1,133 @@
+"""What the parent keeps for its workers: fleet state, counts of limits, the one audit log, and metrics of the dead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from router.audit.log import Storage
+from router.limits.memory import MemoryLimiter
+from router.limits.port import Bound, Demand, Standing
+from router.workers.channel import Channel, Handler
+from shared.clock import Clock
+from shared.errors import StateUnavailable
+from shared.fleet import Heartbeat
+from shared.gathering import Snapshot, added
+from shared.keys import KeyLimits
+from shared.privacy import PrivacyClass, strictest
+from shared.state.memory import MemoryStateStore
+
+_GATHER_S = 1.0
+"""How often counts are fetched: so much at most goes with a worker that is killed."""
+_SCRAPE_LIMIT_S = 2.0
+
+
+class Hub:
+    """Serves the workers on a Unix socket. Runs in the parent's event loop."""
+
+    def __init__(self, storage: Storage, clock: Clock, *, ttl_s: float, sessions: int) -> None:
+        """`sessions` bounds the pins that are remembered."""
+        self._storage = storage
+        self._clock = clock
+        self._store = MemoryStateStore(clock, ttl_s=ttl_s)
+        self._limiter = MemoryLimiter(clock)
+        self._writing = asyncio.Lock()
+        self._pins: OrderedDict[str, PrivacyClass] = OrderedDict()
+        self._sessions = sessions
+        self._latest: dict[Channel, Snapshot] = {}
+        self._ended: Snapshot = []
+        self._server: asyncio.Server | None = None
+
+    async def open(self, socket: Path) -> None:
+        """Listen at `socket`, whose folder nobody else may enter."""
+        self._server = await asyncio.start_unix_server(self._joined, str(socket))
+
+    async def close(self) -> None:
+        """Let go of all workers."""
+        if self._server is not None:
+            self._server.close()
+        for channel in list(self._latest):
+            channel.close()
+
+    async def run(self) -> None:
+        """Keep the counts of all workers at hand, for ever."""
+        while True:
+            await self._clock.sleep(_GATHER_S)
+            await asyncio.gather(*(self._fetch(channel) for channel in list(self._latest)))
+
+    async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held: set[tuple[str, str]] = set()
+        own: list[Channel] = []
+
+        async def gather(_: Any) -> list[Snapshot]:
+            others = [each for each in self._latest if each is not own[0]]
+            await asyncio.gather(*(self._fetch(each) for each in others))
+            return [self._latest[each] for each in others if each in self._latest] + [self._ended]
+
+        async def take(value: dict[str, Any]) -> dict[str, Any]:
+            demand = _demand(value)
+            standing = self._limiter.taken(demand)
+            if standing.refused is None:
+                held.add((demand.holder, demand.lease))
+            return asdict(standing)
+
+        async def settle(value: list[Any]) -> None:
+            demand = _demand(value[0])
+            held.discard((demand.holder, demand.lease))
+            refused = value[1]["refused"]
+            standing = Standing(**{**value[1], "refused": refused and Bound(refused)})
+            self._limiter.settled(demand, standing, value[2])
+
+        shared: dict[str, Handler] = {"publish": self._publish, "reports": self._reports, "forget": self._store.forget}
+        audit: dict[str, Handler] = {"append": self._append, "sync": self._sync, "pin": self._pin}
+        channel = Channel(reader, writer, {**shared, **audit, "gather": gather, "take": take, "settle": settle})
+        own.append(channel)
+        self._latest[channel] = []
+        try:
+            await channel.run()
+        finally:
+            # A worker that died runs nothing any more, and what it had counted stays counted.
+            for holder, lease in held:
+                self._limiter.release(holder, lease)
+            self._ended = added(self._ended, self._latest.pop(channel))
+
+    async def _fetch(self, channel: Channel) -> None:
+        with contextlib.suppress(StateUnavailable):
+            latest = await channel.ask("metrics", limit_s=_SCRAPE_LIMIT_S)
+            if channel in self._latest:
+                self._latest[channel] = latest
+
+    async def _publish(self, raw: str) -> bool:
+        return await self._store.publish(Heartbeat.model_validate_json(raw))
+
+    async def _reports(self, known: dict[str, list[Any]]) -> list[list[Any]]:
+        now_ms, rows = self._clock.now_ms(), []
+        for report in await self._store.reports():
+            beat = report.heartbeat
+            same = known.get(beat.backend_id) == [beat.instance, beat.sequence]
+            raw = None if same else beat.model_dump_json()
+            rows.append([beat.backend_id, now_ms - report.received_ms, raw])
+        return rows
+
+    async def _append(self, records: list[dict[str, Any]]) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._storage.append, records)
+
+    async def _sync(self, _: Any) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._storage.sync)
+
+    async def _pin(self, value: dict[str, str]) -> str:
+        session, before = value["session"], self._pins.pop(value["session"], PrivacyClass.PUBLIC)
+        self._pins[session] = strictest(before, PrivacyClass(value["class"]))
+        if len(self._pins) > self._sessions:
+            self._pins.popitem(last=False)
+        return before
+
+
+def _demand(value: dict[str, Any]) -> Demand:
+    return Demand(**{**value, "limits": KeyLimits(**value["limits"])})

@@ -1,0 +1,146 @@
+"""Several workers on one port as processes: they count, limit, know the fleet and write the log as one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from router.audit.files import load_key, newest_records
+from router.audit.verification import verify
+from shared.fleet import BackendState, Heartbeat, ServedModel
+from shared.keys import hashed
+from shared.testing.answers import MODEL
+from shared.testing.program import Program, child_environment, command, isthmus
+from shared.testing.upstream import Upstream
+
+KEY = "isk-of-the-family"
+BODY = {"model": MODEL, "messages": [{"role": "user", "content": "Which city is the capital of France?"}]}
+
+
+class Family:
+    """A running parent with two workers."""
+
+    def __init__(self, program: Program, url: str, session: aiohttp.ClientSession) -> None:
+        self.program = program
+        self.url = url
+        self._session = session
+
+    async def ask(self, *, key: str = KEY, **headers: str) -> tuple[int, str]:
+        """Status and class, over a connection of its own: the kernel picks the worker."""
+        sent = {"Authorization": f"Bearer {key}", "Connection": "close", **headers}
+        async with self._session.post(f"{self.url}/v1/chat/completions", json=BODY, headers=sent) as response:
+            await response.read()
+            return response.status, response.headers.get("x-isthmus-class", "")
+
+    async def metric(self, name: str) -> float:
+        headers = {"Authorization": f"Bearer {KEY}", "Connection": "close"}
+        async with self._session.get(f"{self.url}/metrics", headers=headers) as response:
+            lines = (await response.text()).splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+    async def report(self, upstream: Upstream, sequence: int) -> int:
+        beat = Heartbeat(
+            backend_id="pi-1", instance="instance-a", sequence=sequence, url=upstream.url, state=BackendState.READY,
+            models=(ServedModel(model_id=MODEL, context_tokens=4096),),
+        )  # fmt: skip
+        headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", "Connection": "close"}
+        url = f"{self.url}/fleet/v1/heartbeats"
+        async with self._session.post(url, data=beat.model_dump_json(), headers=headers) as response:
+            return response.status
+
+    def workers(self) -> list[int]:
+        found = subprocess.run(
+            ["pgrep", "-P", str(self.program.process.pid)], capture_output=True, text=True, check=False
+        )
+        return [int(line) for line in found.stdout.split()]
+
+
+@pytest.fixture
+async def family(tmp_path: Path, edge: Upstream, free_port: Callable[[], int]) -> AsyncIterator[Family]:
+    port = free_port()
+    keys = [
+        {"name": "all", "sha256": hashed(KEY), "scopes": ["inference", "fleet:report", "admin"]},
+        {"name": "limited", "sha256": hashed("isk-limited"), "requests_per_minute": 7, "concurrent": 7},
+    ]
+    settings = {"router": {"port": port, "workers": 2, "keys": keys, "state": {"refresh_ms": 50}}}
+    with isthmus("router", "serve", home=tmp_path, settings=settings) as program:
+        url = f"http://127.0.0.1:{port}"
+        await asyncio.to_thread(program.wait_answer, f"{url}/readyz", 90)
+        async with aiohttp.ClientSession() as session:
+            found = Family(program, url, session)
+            async with asyncio.timeout(60):
+                while program.log.read_text().count('"listening"') < 2:
+                    await asyncio.sleep(0.1)
+            yield found
+
+
+async def test_two_workers_are_one_router(family: Family, edge: Upstream, tmp_path: Path) -> None:
+    """Fleet, limits, session pins, metrics and audit chain are shared; a killed worker is replaced and loses none."""
+    assert await family.report(edge, 1) == 204
+    await _until(lambda: _all_served(family))
+    before = await family.metric("isthmus_router_requests_total{")
+    statuses = [status for status, _ in await asyncio.gather(*(family.ask() for _ in range(24)))]
+    assert statuses == [200] * 24
+    assert await family.metric("isthmus_router_requests_total{") - before == 24
+
+    limited = await asyncio.gather(*(family.ask(key="isk-limited") for _ in range(20)))
+    assert sorted(status for status, _ in limited) == [200] * 7 + [429] * 13
+
+    first = await family.ask(**{"x-session-id": "conversation", "x-isthmus-privacy": "secret"})
+    later = [await family.ask(**{"x-session-id": "conversation"}) for _ in range(8)]
+    assert [first, *later] == [(200, "secret")] * 9, "no worker forgets what another was told"
+
+    counted = await family.metric("isthmus_router_requests_total{")
+    await asyncio.sleep(1.2)  # counts are fetched once a second
+    [victim, _] = family.workers()
+    os.kill(victim, signal.SIGKILL)
+    await _until(lambda: _replaced(family, victim))
+    assert await family.metric("isthmus_router_requests_total{") == counted
+    assert await family.report(edge, 2) == 204, "what the fleet last was, the parent knows"
+    await _until(lambda: _all_served(family))
+
+    family.program.process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(family.program.process.wait, 30) == 0
+    assert '"unhandled"' not in family.program.log.read_text()
+    folder = tmp_path / "audit"
+    found = verify(folder, load_key(tmp_path / "audit.key", create=False))
+    assert found.fault is None
+    served = [r for r in newest_records(folder) if r["kind"] == "request" and r["outcome"] == "ok"]
+    assert len(served) >= 24 + 7 + 9 + 1
+    assert len({r["decision_id"] for r in served}) == len(served)
+
+
+def test_workers_that_cannot_start_end_the_parent_with_their_code(tmp_path: Path, free_port: Callable[[], int]) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{nonsense: 1}]\n")
+    config = tmp_path / "isthmus.yaml"
+    config.write_text(f"router: {{port: {free_port()}, policy: {{file: {policy}}}}}\n")
+    ended = subprocess.run(
+        [*command(), "router", "serve", "--workers", "2", "--config", str(config)],
+        env=child_environment(tmp_path), capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2, ended.stderr
+    assert "error:" in ended.stderr
+
+
+async def _all_served(family: Family) -> bool:
+    return [status for status, _ in [await family.ask() for _ in range(6)]] == [200] * 6
+
+
+async def _replaced(family: Family, victim: int) -> bool:
+    alive = family.workers()
+    return victim not in alive and len(alive) == 2 and family.program.log.read_text().count('"listening"') == 3
+
+
+async def _until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():
+            await asyncio.sleep(0.1)
