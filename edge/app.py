@@ -35,7 +35,7 @@ from edge.settings import EdgeSettings
 from edge.watches import memory_watch, speculation_watch
 from shared import logs
 from shared.clock import Clock, SystemClock
-from shared.fleet import ServedModel
+from shared.fleet import ServedModel, ThermalLevel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
@@ -71,6 +71,10 @@ async def _run(settings: EdgeSettings) -> int:
                 return await serve(
                     agent.web, listener, agent.lifecycle, component="edge", drain_limit_s=settings.drain_limit_s
                 )
+
+
+_MEASURABLE = frozenset({ThermalLevel.NOMINAL, ThermalLevel.UNKNOWN})
+"""A device that cannot tell its heat is measured too: some seconds of work are what every answer costs it."""
 
 
 class Agent:
@@ -266,7 +270,7 @@ class Agent:
         return (
             idle
             and self._engine.status.state is EngineState.READY
-            and self.thermal.measures.threads_ratio == 1
+            and self.thermal.level in _MEASURABLE
             and self.memory.has_room
         )
 
