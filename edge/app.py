@@ -218,7 +218,7 @@ class Agent:
                 "url": self._router_url or ("redis" if self._settings.router.redis is not None else None),
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
             },
-            **beat.model_dump(mode="json", exclude={"version", "sequence"}),
+            **beat.model_dump(mode="json", exclude={"version", "sequence", "speculation"}),
         }
 
     def _adapter_models(self) -> tuple[ServedModel, ...]:

@@ -116,7 +116,8 @@ async def test_a_mode_that_the_engine_gave_up_by_itself_has_lost(bench: Bench) -
     facts = bench.engine.status.facts
     assert facts is not None
     bench.engine.set(EngineState.READY, facts=replace(facts, speculation=OFF))
-    assert await bench.serve({OFF: 100.0, MAP: 100.0}) is SIMPLE
+    assert await bench.serve(speeds) is OFF
+    assert await bench.serve(speeds) is SIMPLE
     assert bench.engine.modes == [MAP, SIMPLE]
 
 
