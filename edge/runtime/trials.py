@@ -1,6 +1,7 @@
 """Measures for a moment how fast an engine process reads and writes, alone and beside a busy process.
 
 Each measurement is bounded: an engine that has collapsed is left after a second or two, with what it has done by then.
+Times are the engine's own: on a busy machine, what has been computed apart arrives together.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -65,17 +65,14 @@ class EngineTrials:
     async def _reads(self, session: aiohttp.ClientSession, prompt_tokens: int, limit_s: float) -> list[Batch]:
         body = {"prompt": self._prompt(prompt_tokens), "n_predict": 1, "return_progress": True}
         found: list[Batch] = []
-        began_s = before_s = time.perf_counter()
+        past, before_ms = 0, 0.0
         async with contextlib.aclosing(_events(session, body)) as events:
             async for event in events:
-                now_s = time.perf_counter()
-                progress = event.get("prompt_progress")
-                done = int(progress["processed"]) if isinstance(progress, dict) else prompt_tokens
-                past = found[-1].past_tokens + found[-1].tokens if found else 0
-                if done > past:
-                    found.append(Batch(past, done - past, now_s - before_s))
-                    before_s = now_s
-                if done >= prompt_tokens or (found and now_s - began_s > limit_s):
+                done, now_ms = _read(event, prompt_tokens)
+                if done > past and now_ms > before_ms:
+                    found.append(Batch(past, done - past, (now_ms - before_ms) / 1000))
+                    past, before_ms = done, now_ms
+                if done >= prompt_tokens or now_ms > 1000 * limit_s:
                     break
         if not found:
             raise StartFailed("The engine answered a trial with nothing.")
@@ -83,16 +80,19 @@ class EngineTrials:
 
     async def _writes(self, session: aiohttp.ClientSession) -> float:
         body = {"prompt": self._prompt(_FIRST_TOKEN), "n_predict": _OUTPUT_TOKENS}
-        arrivals: list[float] = []
+        tokens_per_s = 0.0
         async with contextlib.aclosing(_events(session, body)) as events:
             async for event in events:
-                if event.get("tokens"):
-                    arrivals.append(time.perf_counter())
-                if len(arrivals) > 1 and arrivals[-1] - arrivals[0] > _PHASE_LIMIT_S:
+                timings = event["timings"]
+                if timings["predicted_n"] > 1 and timings["predicted_ms"] > 0:
+                    tokens_per_s = (
+                        1000 * (timings["predicted_n"] - 1) / timings["predicted_ms"]
+                    )  # the first came with the prompt
+                if timings["predicted_n"] > 1 and timings["predicted_ms"] > 1000 * _PHASE_LIMIT_S:
                     break
-        if len(arrivals) < 2:
+        if tokens_per_s <= 0:
             raise StartFailed("The engine answered a trial with nothing.")
-        return (len(arrivals) - 1) / (arrivals[-1] - arrivals[0])
+        return tokens_per_s
 
     def _prompt(self, tokens: int) -> list[int]:
         self._prompts += 1
@@ -125,13 +125,21 @@ async def busy_neighbour() -> AsyncIterator[None]:
 
 async def _events(session: aiohttp.ClientSession, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
     """Leaving it early closes the connection, and the engine stops."""
-    fixed = {"stream": True, "temperature": 0, "ignore_eos": True, "cache_prompt": False, "return_tokens": True}
+    fixed = {"stream": True, "temperature": 0, "ignore_eos": True, "cache_prompt": False, "timings_per_token": True}
     async with session.post("/completion", json={**body, **fixed}) as response:
         if response.status != 200:
             raise StartFailed(f"The engine answered a trial with status {response.status}.")
         async for line in response.content:
             if line.startswith(b"data: {"):
                 yield orjson.loads(line[6:])
+
+
+def _read(event: dict[str, Any], prompt_tokens: int) -> tuple[int, float]:
+    """Tokens of the prompt that were read, and after how many milliseconds; all of them, once there is an answer."""
+    progress = event.get("prompt_progress")
+    if isinstance(progress, dict):
+        return int(progress["processed"]), float(progress["time_ms"])
+    return prompt_tokens, float(event["timings"]["prompt_ms"])
 
 
 @contextlib.contextmanager
