@@ -1,6 +1,9 @@
 # Every command that a user or developer of Isthmus needs; `make` alone lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
+# Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
+# thousands of modules in each of its processes.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.

@@ -13,6 +13,8 @@ from cloud.settings import OpsModel
 from shared.fleet import BackendState, CloudCapacity
 
 _FAILED = frozenset({"DEPLOY_FAILED", "UNHEALTHY"})
+_FEATURES = ("continuation", "logprobs", "structured_output")
+"""What vLLM does for every model; tool calls need a parser for the model's own way of writing them."""
 _COMING = ("STARTING", "UPDATING", "RECOVERING", "RUNNING", "PENDING_MIGRATION")
 
 
@@ -69,6 +71,7 @@ def capacity_of(model: OpsModel, view: ServeView, loads: Sequence[ReplicaLoad] |
         digest=model.digest,
         tokenizer=model.tokenizer,
         context_tokens=model.context_tokens,
+        features=_FEATURES if model.tool_call_parser is None else (*_FEATURES, "tools"),
         replicas_ready=ready,
         replicas_target=view.model.target if view.model else 0,
         running=sum(load.running for load in loads) if known and loads else None,

@@ -207,6 +207,7 @@ class OpsModel(_Section):
     tokenizer: str | None = None
     context_tokens: int
     max_num_seqs: int
+    tool_call_parser: str | None = None
 
 
 class OpsArgs(_Section):

@@ -346,6 +346,7 @@ class Agent:
             connections=settings.limits.connections,
             body_s=settings.limits.body_s,
             client_stall_s=settings.limits.client_stall_s,
+            grammar_s=settings.limits.grammar_s,
             keepalive_s=settings.keepalive_s,
             idle_limit_s=settings.idle_limit_s,
             exact_adapters=settings.engine.deterministic,

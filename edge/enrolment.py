@@ -116,7 +116,7 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     """
     router = settings.router
     if router.redis is not None:
-        return StoreReporter(_redis(router.redis, clock))
+        return StoreReporter(_redis(router.redis, clock), sign=signer_in(settings.enrolment_dir))
     url = router_url_of(settings, joined)
     if url is None:
         return None

@@ -43,6 +43,7 @@ class LimitSettings(_Part):
     client_stall_s: float = Field(
         default=60.0, gt=0, description="How long a client may leave a stream unread before its slot is taken back."
     )
+    grammar_s: float = Field(default=1.0, gt=0, le=30, description="Processor time for compiling a request's schemas.")
 
 
 class SensorSettings(_Part):

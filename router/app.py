@@ -23,7 +23,7 @@ from router.dispatch.clients import CloudClient, EdgeClient, new_session
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
-from router.dispatch.ledger import Ledgers
+from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
@@ -52,6 +52,7 @@ from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
     BackendTlsSettings,
+    OutlierSettings,
     RouterSettings,
     ScanSettings,
     SessionSettings,
@@ -186,12 +187,13 @@ def _keyring(settings: RouterSettings, stores: Stores, clock: Clock) -> Keyring:
 
 
 def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
-    health = Health(Ledgers(BreakerRules()), _targets(settings))
+    health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
     tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
-    watch = FleetWatch(stores.fleet, clock, last_known_ms=int(settings.state.last_known_s * 1000))
-    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
+    last_known_ms = int(settings.state.last_known_s * 1000)
+    watch = FleetWatch(stores.fleet, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
+    poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     return _Fleet(session, tls, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
 
 
@@ -273,16 +275,25 @@ def audit_folder(settings: AuditSettings) -> Path:
     return settings.dir or home() / "audit"
 
 
+def _outliers(settings: OutlierSettings) -> OutlierRules:
+    return OutlierRules(settings.failure_ratio, settings.least_attempts, int(settings.frozen_after_s * 1000))
+
+
 def _targets(settings: RouterSettings) -> Targets:
+    limit = settings.limits.backend_in_flight
     configured = {
-        cloud.id: Access(secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"), cloud.rate_domain)
+        cloud.id: Access(
+            secret_in(cloud.api_key_file, f"router.clouds.{cloud.id}.api_key_file"),
+            cloud.rate_domain,
+            cloud.max_in_flight or limit,
+        )
         for cloud in settings.clouds
     }
     shared_key = secret_in(settings.edge_api_key_file, "router.edge_api_key_file")
     for edge in settings.edges:
         own = secret_in(edge.api_key_file, f"router.edges.{edge.id}.api_key_file")
-        configured[edge.id] = Access(own or shared_key)
-    return Targets(configured, edge=Access(shared_key))
+        configured[edge.id] = Access(own or shared_key, in_flight_limit=edge.max_in_flight or limit)
+    return Targets(configured, edge=Access(shared_key, in_flight_limit=limit))
 
 
 def _polled(settings: RouterSettings) -> tuple[Polled, ...]:

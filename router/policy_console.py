@@ -149,6 +149,10 @@ def _acts(rule: Rule) -> Iterable[str]:
         yield f"action {act.action}"
     if act.scan_answers is not None:
         yield "answers scanned" if act.scan_answers else "answers not scanned"
+    if act.resume:
+        yield "broken streams go on elsewhere"
+    if act.hedge_ms is not None:
+        yield f"a second backend after {act.hedge_ms} ms"
     if act.mask_kinds is not None:
         yield f"of {', '.join(sorted(act.mask_kinds))}"
     if act.zones is not None:

@@ -51,6 +51,7 @@ class LimitSettings(_Section):
 
     body_bytes: int = Field(DEFAULT_LIMIT_BYTES, ge=1024, description="Largest request body.")
     in_flight: int = Field(4096, ge=1, description="Requests served at the same time; more get 503.")
+    backend_in_flight: int = Field(1024, ge=1, description="Requests open at one backend at the same time.")
     answer_bytes: int = Field(
         32 * 1024 * 1024, ge=1024, description="Largest answer of a backend that is not a stream, held in memory."
     )
@@ -62,7 +63,9 @@ class StaticModelSettings(_Section):
     id: ModelId = Field(description="Name that clients send as `model`.")
     digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$", description="Identity of the weights.")
     context_tokens: int | None = Field(default=None, ge=1, description="Context of one request.")
-    features: tuple[str, ...] = Field(default=(), description="Features served, such as tools; empty: not declared.")
+    features: tuple[str, ...] = Field(
+        default=(), description="Features served, such as tools; none: OpenAI's own, and neither lora nor continuation."
+    )
 
 
 class CloudSettings(_Section):
@@ -77,6 +80,9 @@ class CloudSettings(_Section):
     rate_domain: str | None = Field(
         default=None, max_length=64, description="Backends that share one quota name the same domain; unset: its own."
     )
+    max_in_flight: int | None = Field(
+        default=None, ge=1, description="Requests open there at the same time; unset: limits.backend_in_flight."
+    )
 
 
 class EdgeBackendSettings(_Section):
@@ -89,6 +95,9 @@ class EdgeBackendSettings(_Section):
         default=(), description="Models served; empty: asked from the agent about once a second."
     )
     api_key_file: Path | None = Field(default=None, description="File with the key that this agent wants.")
+    max_in_flight: int | None = Field(
+        default=None, ge=1, description="Requests open there at the same time; unset: limits.backend_in_flight."
+    )
 
 
 class PolicySettings(PolicyDefaults):
@@ -185,6 +194,16 @@ class RedisTlsSettings(_Section):
     ca_file: Path | None = Field(default=None, description="Authorities to trust; unset: those of the system.")
     cert_file: Path | None = Field(default=None, description="Certificate shown to Redis, for mutual TLS.")
     key_file: Path | None = Field(default=None, description="Its private key.")
+
+
+class OutlierSettings(_Section):
+    """When a backend is left alone although it never failed three times in a row."""
+
+    failure_ratio: float = Field(0.5, gt=0, le=1, description="Share of failures in ten seconds that opens a breaker.")
+    least_attempts: int = Field(10, ge=1, description="Attempts in ten seconds below which no share is looked at.")
+    frozen_after_s: float = Field(
+        10, gt=0, description="Silence of all its open streams together after which it gets no new ones."
+    )
 
 
 class ListenerTlsSettings(_Section):
@@ -295,6 +314,9 @@ class RouterSettings(SectionSettings, section="router"):
     )
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings, description="Limits on a backend.")
     retry: RetrySettings = Field(default_factory=RetrySettings, description="How much load failover may add.")
+    outliers: OutlierSettings = Field(
+        default_factory=OutlierSettings, description="When a failing or frozen backend is left alone."
+    )
     tls: ListenerTlsSettings | None = Field(default=None, description="Serve over TLS; unset: over plain HTTP.")
     backend_tls: BackendTlsSettings = Field(
         default_factory=BackendTlsSettings, description="TLS to backends with https addresses."

@@ -109,6 +109,23 @@ class Heartbeat(_Wire):
     """Energy of the whole processor for one output token."""
 
 
+def beat_bytes(beat: Heartbeat) -> bytes:
+    """The bytes in which a beat is sent and signed: its sequence first, because what follows seldom changes and a store
+    may keep it apart."""
+    return with_sequence(beat.model_dump_json(exclude={"sequence"}).encode(), beat.sequence)
+
+
+def with_sequence(rest: bytes, sequence: int) -> bytes:
+    """The beat whose JSON without its sequence is `rest`."""
+    return b'{"sequence":%d,%s' % (sequence, rest.lstrip()[1:])
+
+
+def without_sequence(body: bytes, sequence: int) -> bytes | None:
+    """The `rest` from which `with_sequence` makes `body`; None where it is not in that form."""
+    head = b'{"sequence":%d,' % sequence
+    return b"{" + body[len(head) :] if body.startswith(head) else None
+
+
 class CloudCapacity(_Wire):
     """Answer of the cloud tier's capacity route for one model; read without waking a replica."""
 
@@ -123,6 +140,7 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    features: tuple[str, ...] = Field(default=(), max_length=64)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""
 

@@ -10,11 +10,17 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from shared.testing.stack import Stack, running_stack
 
 ASLEEP = "asleep"
 """Model of the shared stack that has no replica until somebody asks for it."""
+
+
+# How fast examples come says something of the machine, nothing of the code.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -28,6 +28,15 @@ class EngineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """What the model's chat template can express."""
+
+    tools: bool = False
+    """It puts tools, calls and their results into the prompt."""
+    system_role: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What a started engine serves: fixed for its whole life.
 
@@ -48,6 +57,7 @@ class EngineFacts:
     """Digests of the adapters that are loaded."""
     computes: Mapping[str, str | int | bool] = field(default_factory=dict, hash=False)
     """How it computes, by the engine's own names."""
+    template: ChatTemplate = ChatTemplate()
 
 
 @dataclass(frozen=True, slots=True)

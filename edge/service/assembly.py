@@ -9,6 +9,7 @@ import orjson
 from edge.service import engine_errors
 from edge.service.closing import Closing
 from edge.service.logprobs import LogprobShaper
+from edge.service.tools.reader import CallShaper
 from edge.service.translation import EngineRequest
 from shared.errors import StreamBroken
 from shared.openai.facts import Endpoint
@@ -27,6 +28,7 @@ class Assembly:
         self._model = request.model
         top = request.top_logprobs
         self._logprobs = LogprobShaper(chat=self._chat, top=top) if top is not None else None
+        self._calls = CallShaper(must_call=request.must_call) if request.reads_calls else None
         self._choices: dict[int, dict[str, Any]] = {}
         self._head: dict[str, Any] = {}
         self.closing = Closing(prompts=request.prompts)
@@ -48,6 +50,8 @@ class Assembly:
         self.closing.take(chunk)
         if self._logprobs is not None:
             self._logprobs.rewrite(chunk)
+        if self._calls is not None:
+            self._calls.rewrite(chunk)
         if not self._head:
             self._head = {name: chunk.get(name) for name in ("id", "created", "system_fingerprint")}
             self._head["model"] = self._model or chunk.get("model")

@@ -12,6 +12,7 @@ import orjson
 from edge.service import engine_errors
 from edge.service.closing import Closing, is_closing
 from edge.service.logprobs import LogprobShaper
+from edge.service.tools.reader import CallShaper, says_nothing
 from edge.service.translation import EngineRequest
 from shared.errors import StreamBroken
 from shared.openai.facts import Endpoint
@@ -34,6 +35,7 @@ class ChunkStream:
         )
         self._head: dict[str, Any] = {}
         self._renamed = _names(request)
+        self._calls = CallShaper(must_call=request.must_call) if request.reads_calls else None
         self.closing = Closing(prompts=request.prompts)
         self.has_content = False
         self.done = False
@@ -55,20 +57,27 @@ class ChunkStream:
             return self._end()
         if self._renamed is not None:
             event = event.replace(*self._renamed, 1)
-        self.has_content = self.has_content or facts.kind is EventKind.CONTENT
         self._finished += facts.finished
-        if is_closing(event):
-            return self._close(orjson.loads(event[5:]))
-        if self._logprobs is not None:
-            chunk = orjson.loads(event[5:])
-            self._logprobs.rewrite(chunk)
-            return [_event(chunk)]
-        return [event]
+        if self._calls is None and self._logprobs is None and not is_closing(event):
+            self.has_content = self.has_content or facts.kind is EventKind.CONTENT
+            return [event]
+        return self._rewritten(orjson.loads(event[5:]), closing=is_closing(event))
 
-    def _close(self, chunk: dict[str, Any]) -> list[bytes]:
-        self.closing.take(chunk)
-        self._head = {name: chunk[name] for name in _HEAD if name in chunk}
-        return [_event(chunk)] if chunk.get("choices") else []
+    def _rewritten(self, chunk: dict[str, Any], *, closing: bool) -> list[bytes]:
+        if closing:
+            self.closing.take(chunk)
+            self._head = {name: chunk[name] for name in _HEAD if name in chunk}
+            if not chunk.get("choices"):
+                return []
+        if self._logprobs is not None:
+            self._logprobs.rewrite(chunk)
+        if self._calls is not None:
+            self._calls.rewrite(chunk)
+            if says_nothing(chunk):
+                return []
+        event = _event(chunk)
+        self.has_content = self.has_content or read_event(event).kind is EventKind.CONTENT
+        return [event]
 
     def _end(self) -> list[bytes]:
         if self._finished < self._sequences:

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import orjson
 
-from edge.runtime.port import AppliedAdapter, Engine, EngineConnection
+from edge.runtime.port import AppliedAdapter, ChatTemplate, Engine, EngineConnection
 from edge.service import engine_errors
 from edge.service.translation import EngineRequest
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, StreamBroken
@@ -80,10 +80,14 @@ class EngineClient:
         body = {"content": text, "parse_special": True, "add_special": True}
         return len((await self._ask("/tokenize", body))["tokens"])
 
-    async def supports_tools(self) -> bool:
-        """Whether the model's chat template puts tools into the prompt."""
+    async def template(self) -> ChatTemplate:
+        """What the engine found out about the model's chat template."""
         caps = (await self._ask("/props", None)).get("chat_template_caps")
-        return isinstance(caps, dict) and caps.get("supports_tools") is True
+        if not isinstance(caps, dict):
+            return ChatTemplate()
+        # Calls count too: without them, what the model called would be missing from the conversation.
+        tools = caps.get("supports_tools") is True and caps.get("supports_tool_calls") is True
+        return ChatTemplate(tools=tools, system_role=caps.get("supports_system_role") is not False)
 
     async def _ask(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
         async with self._post(path, body, timeout_s=_ASK_S) as response:

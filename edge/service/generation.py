@@ -21,6 +21,7 @@ from edge.service.closing import Closing
 from edge.service.control_tokens import ControlTokens
 from edge.service.deadline import answering
 from edge.service.engine_client import EngineClient
+from edge.service.grammar_check import GrammarCheck
 from edge.service.rates import Rates, Timings
 from edge.service.request_kind import kind_of
 from edge.service.served import Served
@@ -50,6 +51,7 @@ class GenerationLimits:
     client_stall_s: float
     keepalive_s: float
     idle_limit_s: float
+    grammar_s: float
     exact_adapters: bool
     """Answers with adapters depend on neither cache nor company."""
 
@@ -93,6 +95,7 @@ class Generation:
         self._clock = clock
         self._measures = measures
         self._observe = observe
+        self._grammars = GrammarCheck(limit_s=limits.grammar_s)
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
@@ -119,6 +122,7 @@ class Generation:
         prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
+        await self._grammars.check(prepared.grammar)
         return prepared
 
     async def _stream(self, request: web.Request, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from edge.runtime.port import EngineFacts
+from edge.service.tools.use import must_call
 from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
 
@@ -137,17 +138,14 @@ def _check_tools(body: dict[str, Any], facts: EngineFacts) -> None:
     if choice == "none":
         return
     if "tools" not in facts.features:
-        # The template of such a model leaves the tools out of the prompt, and the answer is plain text.
         raise InvalidRequest("This model does not support tools.", param="tools", code=UNSUPPORTED)
-    if choice not in (None, "auto"):
+    structured = (body.get("response_format") or {}).get("type", "text") != "text"
+    if structured and facts.template.tools and not must_call(body):
+        # The engine reads the calls, and takes no grammar beside them.
         raise InvalidRequest(
-            "tool_choice other than auto and none is not enforced by this engine.",
-            param="tool_choice",
+            "response_format with tools that need not be called is not supported by this backend.",
+            param="response_format",
             code=UNSUPPORTED,
-        )
-    if (body.get("response_format") or {}).get("type", "text") != "text":
-        raise InvalidRequest(
-            "response_format with tools is not supported by this backend.", param="response_format", code=UNSUPPORTED
         )
 
 

@@ -10,8 +10,8 @@ import aiohttp
 
 from shared.enrolment import SIGNATURE_HEADER
 from shared.errors import StateUnavailable
-from shared.fleet import Heartbeat
-from shared.state.port import StateStore
+from shared.fleet import Heartbeat, beat_bytes
+from shared.state.port import Signed, StateStore
 
 ROUTE = "/fleet/v1/heartbeats"
 _SEND_LIMIT_S = 1.0
@@ -57,7 +57,7 @@ class HttpReporter:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=_SEND_LIMIT_S)
             self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, auto_decompress=False)
-        raw = beat.model_dump_json().encode()
+        raw = beat_bytes(beat)
         headers = self._headers | ({SIGNATURE_HEADER: self._sign(raw)} if self._sign is not None else {})
         try:
             async with self._session.post(self._url, data=raw, headers=headers) as response:
@@ -74,15 +74,18 @@ class HttpReporter:
 
 
 class StoreReporter:
-    """Puts beats where routers read them; who may write there is the store's affair."""
+    """Puts beats where routers read them, which check the signature; who may write there is the store's affair."""
 
-    def __init__(self, store: StateStore) -> None:
+    def __init__(self, store: StateStore, *, sign: Signer | None) -> None:
         self._store = store
+        self._sign = sign
 
     async def report(self, beat: Heartbeat) -> Outcome:
         """See the port."""
+        raw = beat_bytes(beat)
+        signed = Signed(raw, self._sign(raw)) if self._sign is not None else None
         try:
-            return Outcome.ACCEPTED if await self._store.publish(beat) else Outcome.OUT_OF_ORDER
+            return Outcome.ACCEPTED if await self._store.publish(beat, signed) else Outcome.OUT_OF_ORDER
         except StateUnavailable:
             return Outcome.UNREACHABLE
 

@@ -1,15 +1,16 @@
-"""What is served now: the engine's own facts, less what the model's chat template cannot express."""
+"""What is served now: the engine's own facts, and what the model's chat template can express."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from edge.runtime.port import Engine, EngineFacts
+from edge.runtime.port import ChatTemplate, Engine, EngineFacts
 from edge.service.engine_client import EngineClient
 from shared import logs
 from shared.errors import IsthmusError, NotReady
 
 _TOOLS = "tools"
+_GRAMMARS = "structured_output"
 
 
 class Served:
@@ -38,19 +39,20 @@ class Served:
         return self._facts
 
     async def refresh(self) -> EngineFacts | None:
-        """Ask the engine that has just started; when it does not say, tools are left out."""
+        """Ask the engine that has just started. Tools need its own reading of calls, or a grammar for our own."""
         facts = self._engine.status.facts
         if facts is None:
             return None
-        if _TOOLS in facts.features and not await self._template_has_tools():
-            # Such a template drops the tools without a word: the model never sees them.
-            facts = replace(facts, features=facts.features - {_TOOLS})
-        self._facts = facts
-        return facts
+        template = await self._template()
+        if _TOOLS not in facts.features:
+            template = replace(template, tools=False)  # the engine reads no calls out of an answer
+        tools = {_TOOLS} if template.tools or _GRAMMARS in facts.features else set()
+        self._facts = replace(facts, features=facts.features - {_TOOLS} | tools, template=template)
+        return self._facts
 
-    async def _template_has_tools(self) -> bool:
+    async def _template(self) -> ChatTemplate:
         try:
-            return await self._client.supports_tools()
+            return await self._client.template()
         except IsthmusError as error:
             self._log.warning("template_unknown", code=error.code)
-            return False
+            return ChatTemplate()

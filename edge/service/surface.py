@@ -171,7 +171,7 @@ class _Surface:
             return []
         # `created` is required by OpenAI's shape; a package has no such date.
         entry = {"id": facts.model_id, "object": "model", "created": 0, "owned_by": "isthmus"}
-        entry |= {"max_model_len": facts.context_tokens, "digest": facts.digest}
+        entry |= {"max_model_len": facts.context_tokens, "digest": facts.digest, "features": sorted(facts.features)}
         return [entry, *(_adapter_entry(entry, adapter) for adapter in await self._parts.adapters.listing())]
 
 

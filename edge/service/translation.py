@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from edge.runtime.port import AppliedAdapter, EngineFacts
-from edge.service import refusals, structured
+from edge.service import refusals
 from edge.service.adapters.selection import Chosen, served_name
+from edge.service.grammar import Grammar
+from edge.service.tools.use import ToolUse, must_call, use_of
 from shared.openai.facts import Endpoint
 
 _SEED_MASK = 2**32 - 1
@@ -37,7 +39,8 @@ class EngineRequest:
     `top_logprobs` is None when no log-probabilities were asked for. `max_tokens` is the caller's own limit.
     `context_tokens` is that of the slot for which the request was checked. `model` is the name that the caller used.
     Requests with the same `lane` are not run side by side. `output_cap_tokens` is the limit that heat set, where it is
-    lower than what was asked for.
+    lower than what was asked for. `grammar` is what the answer cannot leave; with `reads_calls`, it holds tool calls in
+    our form, and at least one with `must_call`.
     """
 
     endpoint: Endpoint
@@ -54,6 +57,9 @@ class EngineRequest:
     adapters: tuple[Chosen, ...] = ()
     lane: frozenset[AppliedAdapter] | None = None
     output_cap_tokens: int | None = None
+    grammar: Grammar | None = None
+    reads_calls: bool = False
+    must_call: bool = False
 
     @property
     def slots(self) -> int:
@@ -96,6 +102,7 @@ def translate(
     served_name(body, facts.model_id)
     refusals.check(endpoint, body, facts)
     chat = endpoint is Endpoint.CHAT
+    use = use_of(body, [_message(message) for message in body["messages"]], facts.template) if chat else ToolUse([])
     param = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
     max_tokens = body.get(param)
     top_logprobs = _top_logprobs(chat, body)
@@ -105,7 +112,7 @@ def translate(
         endpoint=endpoint,
         body={
             **_common(body, facts),
-            **(_chat(body) if chat else {"prompt": body["prompt"]}),
+            **(_chat(body, use) if chat else {"prompt": body["prompt"]}),
             **_limit(wanted_tokens, output_cap_tokens),
             **_logprobs(chat, top_logprobs),
         },
@@ -119,6 +126,9 @@ def translate(
         context_tokens=facts.context_tokens,
         model=body["model"],
         output_cap_tokens=output_cap_tokens if capped else None,
+        grammar=use.grammar,
+        reads_calls=use.reads_calls,
+        must_call=use.must_call,
     )
 
 
@@ -142,7 +152,7 @@ def _common(body: dict[str, Any], facts: EngineFacts) -> dict[str, Any]:
         engine[engine_name] = default if value is None else value
     if body.get("seed") is not None:
         engine["seed"] = folded_seed(body["seed"])
-    if body.get("stop"):
+    if body.get("stop") and not must_call(body):  # it ends texts; a call would be cut in two
         engine["stop"] = body["stop"]
     if body.get("logit_bias"):
         # OpenAI's -100 means never; a finite bias could still be outweighed.
@@ -156,17 +166,12 @@ def _limit(max_tokens: int | None, output_cap_tokens: int | None) -> dict[str, A
     return {"max_tokens": min(limits)} if limits else {}
 
 
-def _chat(body: dict[str, Any]) -> dict[str, Any]:
-    engine: dict[str, Any] = {"messages": [_message(message) for message in body["messages"]]}
-    if body.get("tools") and body.get("tool_choice") != "none":
-        engine["tools"] = body["tools"]
-        if body.get("parallel_tool_calls") is not None:
-            engine["parallel_tool_calls"] = body["parallel_tool_calls"]
+def _chat(body: dict[str, Any], use: ToolUse) -> dict[str, Any]:
+    engine: dict[str, Any] = {"messages": use.messages, **use.fields}
     if body.get("continue_final_message") is True:
         engine |= {"continue_final_message": True, "add_generation_prompt": False}
-    grammar = structured.grammar_of(body.get("response_format"))
-    if grammar is not None:
-        engine["grammar"] = grammar
+    if use.grammar is not None:
+        engine["grammar"] = use.grammar.text
     return engine
 
 

@@ -60,6 +60,8 @@ class Account:
     limit_headers: dict[str, str] = field(default_factory=dict)
     """How the caller's key stands, for the answer; not recorded."""
     attempts: list[Attempt] = field(default_factory=list)
+    resumed: int = 0
+    """How often the stream went on at another backend after content."""
 
     def record(self, now_ms: int) -> dict[str, Any]:
         """The record as JSON values."""
@@ -81,6 +83,7 @@ class Account:
             **self._privacy(),
             **self._decision(),
             "attempts": [_attempt(each) for each in self.attempts],
+            "resumed": self.resumed,
             "classify_ms": self.classify_ms,
             "ttft_ms": self.ttft_ms,
             "total_ms": now_ms - self.began_ms,

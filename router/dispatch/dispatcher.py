@@ -11,6 +11,7 @@ from router.dispatch.clients import BackendClient
 from router.dispatch.cooldown import DEFAULT_COOL_MS, retry_after_ms
 from router.dispatch.exchange import AttemptFailed, Exchange, ExchangeLimits
 from router.dispatch.health import Health
+from router.dispatch.hedge import Race
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
 from router.dispatch.refusal import Refusal
@@ -59,8 +60,9 @@ class Dispatcher:
         self._clock = clock
         self._fraction = fraction
 
-    async def open(self, job: Job, attempts: list[Attempt]) -> Exchange:
-        """An exchange with content ready, which the caller closes; each attempt is appended to `attempts`.
+    async def open(self, job: Job, attempts: list[Attempt], *, is_retry: bool = False) -> Exchange:
+        """An exchange with content ready, which the caller closes; each attempt is appended to `attempts`, the one that
+        answers last. `is_retry`: already the first attempt is one of the retry budget.
 
         Raises:
             Refused: a backend's refusal is the answer.
@@ -68,24 +70,83 @@ class Dispatcher:
         """
         last: AttemptFailed | None = None
         refused: dict[str, AttemptFailed] = {}
+        if is_retry and not await self._retry(attempts):
+            raise NoCapacity("The retry budget of this router is spent.")
         for candidate in job.decision.candidates:
             if last is not None and not MEANINGS[last.outcome].fails_over:
                 break
-            if not self._can_try(job, candidate, refused):
+            if candidate.backend_id in refused or not self._can_try(job, candidate, refused):
                 continue
             if last is not None and last.outcome is not Outcome.CONTEXT_EXCEEDED and not await self._retry(attempts):
                 break
-            ledger = self._health.ledgers.of(candidate.backend_id)
-            if not ledger.enter(self._clock.now_ms()):
+            ledger = self._entered(candidate)
+            if ledger is None:
                 continue
-            if last is None:
+            if last is None and not is_retry:
                 self._budget.first(self._clock.now_ms())
+            if last is None and job.stream and job.decision.hedge_ms is not None:
+                ended = await self._hedged(job, candidate, ledger, attempts, refused)
+                if isinstance(ended, Exchange):
+                    return ended
+                last = ended
+                continue
             try:
                 return await self._attempt(job, candidate, ledger, attempts)
             except AttemptFailed as failure:
-                last = refused[candidate.backend_id] = failure
-                self._learn(candidate, failure)
+                last = self._failed(candidate, failure, refused)
         raise self._answer_for(job, last)
+
+    async def _hedged(
+        self,
+        job: Job,
+        candidate: Candidate,
+        ledger: Ledger,
+        attempts: list[Attempt],
+        refused: dict[str, AttemptFailed],
+    ) -> Exchange | AttemptFailed:
+        """The first of two to give content, or the last failure. The second is asked only once the first has been
+        silent for a while."""
+        race = Race()
+        try:
+            race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+            if not await race.settled((job.decision.hedge_ms or 0) / 1000):
+                self._enter_second(race, job, candidate, attempts, refused)
+            return await race.won(attempts, lambda loser, failure: self._failed(loser, failure, refused))
+        finally:
+            await race.close(attempts)
+
+    def _enter_second(
+        self,
+        race: Race,
+        job: Job,
+        first: Candidate,
+        attempts: list[Attempt],
+        refused: Mapping[str, AttemptFailed],
+    ) -> None:
+        """Send the next candidate into the race, if one can start and the retry budget has room for it."""
+        for candidate in job.decision.candidates:
+            if candidate.backend_id == first.backend_id or not self._can_try(job, candidate, refused):
+                continue
+            if not self._budget.can_retry(self._clock.now_ms()):
+                return
+            ledger = self._entered(candidate)
+            if ledger is not None:
+                self._budget.retry(self._clock.now_ms())
+                race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+                return
+
+    def _entered(self, candidate: Candidate) -> Ledger | None:
+        """The backend's ledger with one more attempt counted; None where it may not start."""
+        ledger = self._health.ledgers.of(candidate.backend_id)
+        limit = self._health.targets.access(candidate).in_flight_limit
+        if limit is not None and ledger.in_flight >= limit:
+            return None
+        return ledger if ledger.enter(self._clock.now_ms()) else None
+
+    def _failed(self, candidate: Candidate, failure: AttemptFailed, refused: dict[str, AttemptFailed]) -> AttemptFailed:
+        refused[candidate.backend_id] = failure
+        self._learn(candidate, failure)
+        return failure
 
     async def _attempt(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
         attempt = Attempt(candidate.backend_id, candidate.zone.tier)

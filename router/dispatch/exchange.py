@@ -26,10 +26,14 @@ from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
 from shared.http.names import OUTPUT_CAP_HEADER
+from shared.openai.facts import Endpoint
 
 _OUTPUT_CAP = re.compile(r"[0-9]{1,9}; reason=[a-z_]{1,32}")
 _TAIL_S = 1.0
 """How long the end of a finished stream is waited for, so that its connection can be used again."""
+_TYPED = frozenset({Endpoint.RESPONSES, Endpoint.MESSAGES})
+_ANSWERS = ("choices", "data", "output")
+"""Where an answer has what it says: chat and completions, embeddings, responses. A message says what it is."""
 _TIMEOUTS = {
     "connect": Outcome.CONNECT_TIMEOUT,
     "first_token": Outcome.FIRST_TOKEN_TIMEOUT,
@@ -84,9 +88,12 @@ class Exchange:
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
-        self._check = StreamCheck()
         new_filter = job.filters.get(candidate.zone.tier)
-        self._filter = None if new_filter is None else AnswerFilter(new_filter)
+        self._answer = None if new_filter is None else AnswerFilter(new_filter)
+        self._filter = self._answer or job.watch
+        self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=self._filter is not None)
+        if job.watch is not None:
+            job.watch.restart()
         self._held: list[bytes] = []
         self._closed = False
 
@@ -128,7 +135,14 @@ class Exchange:
             while not check.ended:
                 if events:
                     await send(_joined(events))
-                events = await silence.watched(self._next_events(response), check.data_events)
+                before = check.data_events
+                self._ledger.began_reading(self._clock.now_ms())
+                try:
+                    events = await silence.watched(self._next_events(response), check.data_events)
+                finally:
+                    self._ledger.ended_reading()
+                if check.data_events != before:  # comments are no sign of progress
+                    self._ledger.moved(self._clock.now_ms())
         except SilentTooLong:
             self._end(Outcome.IDLE_TIMEOUT)
             raise _timeout("idle") from None
@@ -228,10 +242,11 @@ class Exchange:
         if answer is None:
             raise self._failed(StreamBroken("The backend's answer is not one."))
         usage = answer.get("usage")
-        if isinstance(usage, dict) and type(tokens := usage.get("completion_tokens")) is int:
-            self.attempt.completion_tokens = tokens
+        if isinstance(usage, dict):
+            tokens = usage.get("completion_tokens", usage.get("output_tokens"))
+            self.attempt.completion_tokens = tokens if type(tokens) is int else None
         try:
-            self.body = raw if self._filter is None else self._filter.whole(raw)
+            self.body = raw if self._answer is None else self._answer.whole(raw)
         except StreamBroken as error:
             raise self._failed(error) from None
         self._end(Outcome.OK)
@@ -290,7 +305,7 @@ def _answer_of(raw: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(answer, dict) or answer.get("error") is not None:
         return None
-    return answer if answer.get("choices") or answer.get("data") else None
+    return answer if any(answer.get(name) for name in _ANSWERS) or answer.get("type") == "message" else None
 
 
 def _timeout(phase: str) -> BackendTimeout:

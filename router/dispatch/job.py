@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from router.dispatch.transcript import EventFilter
 from router.policy.model import Decision
 from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit
@@ -17,6 +18,8 @@ class Job:
     """`body` is what travels, byte for byte. `permit` is None where nothing must leave the edge; `masked` is what goes
     to a cloud instead of `body`, and what the permit was given for. `filters` makes the filters of an answer's texts,
     by the tier that answers.
+
+    `watch` sees the events of a stream where no filter does.
 
     `contexts` has the declared context of each candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
@@ -34,6 +37,7 @@ class Job:
     forwarded: Mapping[str, str] = field(default_factory=dict, repr=False)
     masked: bytes | None = field(default=None, repr=False)
     filters: Mapping[Literal["edge", "cloud"], NewFilter] = field(default_factory=dict, repr=False)
+    watch: EventFilter | None = field(default=None, repr=False)
 
     def body_for(self, zone: Zone) -> bytes:
         """What travels to a backend of that zone."""

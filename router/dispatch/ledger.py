@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from router.dispatch.verdict import MEANINGS, Effect, Outcome
 from shared.breaker import BreakerRules, CircuitBreaker
 from shared.fleet import PROMPT_BUCKETS_TOKENS, Breaker
 from shared.windows import Ewma
 
+_SLOT_MS, _SLOTS = 1_000, 10
 _ALPHA = 0.2
 """Weight of a new observation: half of the mean comes from the last three."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutlierRules:
+    """What sets a backend apart from a healthy one although no run of failures does: the share of failures among its
+    last ten seconds, `least_attempts` at least, and open streams none of which moves for `frozen_after_ms`."""
+
+    failure_ratio: float = 0.5
+    least_attempts: int = 10
+    frozen_after_ms: int = 10_000
 
 
 class Ledger:
     """One backend identity. `version` grows with every change, so that readers can keep what they derived."""
 
-    def __init__(self, rules: BreakerRules) -> None:
+    def __init__(self, rules: BreakerRules, outliers: OutlierRules = OutlierRules()) -> None:
         self._breaker = CircuitBreaker(rules)
+        self._outliers = outliers
+        self._recent = [(-1, 0, 0)] * _SLOTS
+        self._reading = 0
+        self._moved_ms = 0
         self._ttft_ms = Ewma()
         self._by_prompt = [Ewma()] * (len(PROMPT_BUCKETS_TOKENS) + 1)
         self._decode = Ewma()
@@ -25,11 +41,30 @@ class Ledger:
         self.version = 0
 
     def breaker(self, now_ms: int) -> Breaker:
-        return self._breaker.state(now_ms)
+        """The state for decisions; a backend whose streams all stand still is as good as open."""
+        return Breaker.OPEN if self.is_frozen(now_ms) else self._breaker.state(now_ms)
+
+    def is_frozen(self, now_ms: int) -> bool:
+        """Whether streams are waited for here, and none has moved for too long."""
+        return self._reading > 0 and now_ms - self._moved_ms > self._outliers.frozen_after_ms
+
+    def began_reading(self, now_ms: int) -> None:
+        """A stream with content is waited for; ends with exactly one `ended_reading`."""
+        if self._reading == 0:
+            self._moved_ms = now_ms
+        self._reading += 1
+
+    def ended_reading(self) -> None:
+        """That stream is no longer waited for."""
+        self._reading -= 1
+
+    def moved(self, now_ms: int) -> None:
+        """A stream got on."""
+        self._moved_ms = now_ms
 
     def enter(self, now_ms: int) -> bool:
         """Count one attempt; False when the breaker does not let it start. Ends with exactly one `leave`."""
-        if not self._breaker.admit(now_ms):
+        if self.is_frozen(now_ms) or not self._breaker.admit(now_ms):
             return False
         self.in_flight += 1
         self.version += 1
@@ -48,6 +83,23 @@ class Ledger:
             self._breaker.failed(now_ms)
             if effect is Effect.TRIP and self._breaker.state(now_ms) is not Breaker.OPEN:
                 self._breaker.trip(now_ms)
+        if effect is not Effect.NONE:
+            self._judge(failed=effect is not Effect.HEAL, now_ms=now_ms)
+
+    def _judge(self, *, failed: bool, now_ms: int) -> None:
+        """Open the breaker where failures are too large a share, whatever stands between them."""
+        slot = now_ms // _SLOT_MS
+        at, attempts, failures = self._recent[slot % _SLOTS]
+        if at != slot:
+            attempts = failures = 0
+        self._recent[slot % _SLOTS] = (slot, attempts + 1, failures + failed)
+        if not failed or self._breaker.state(now_ms) is not Breaker.CLOSED:
+            return
+        counted = [each for each in self._recent if each[0] > slot - _SLOTS]
+        total, bad = sum(each[1] for each in counted), sum(each[2] for each in counted)
+        if total >= self._outliers.least_attempts and bad >= total * self._outliers.failure_ratio:
+            self._breaker.trip(now_ms)
+            self._recent = [(-1, 0, 0)] * _SLOTS
 
     def sign_of_life(self, now_ms: int) -> None:
         """A fresh report came from the backend itself: an open breaker may try it at once."""
@@ -81,15 +133,16 @@ class Ledger:
 class Ledgers:
     """All ledgers by backend identity: a backend id, and for reporting agents also the running instance."""
 
-    def __init__(self, rules: BreakerRules) -> None:
+    def __init__(self, rules: BreakerRules, outliers: OutlierRules = OutlierRules()) -> None:
         self._rules = rules
+        self._outliers = outliers
         self._of: dict[str, tuple[str, Ledger]] = {}
 
     def of(self, backend_id: str, instance: str | None = None) -> Ledger:
         """The ledger of a backend; a new `instance` starts with a clean one. None: whichever instance is known."""
         known = self._of.get(backend_id)
         if known is None or (instance is not None and known[0] != instance):
-            known = (instance or "", Ledger(self._rules))
+            known = (instance or "", Ledger(self._rules, self._outliers))
             self._of[backend_id] = known
         return known[1]
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
+from shared.openai.facts import LIMIT_FIELDS, Endpoint
+
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"\s*:\s*")
 _VALUE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,{}\[\]"]+', re.DOTALL)
-_LIMITS = ("max_tokens", "max_completion_tokens")
 
 
 def with_model(raw: bytes, model: str) -> bytes:
@@ -21,14 +22,15 @@ def with_model(raw: bytes, model: str) -> bytes:
     return raw[: found[0]] + orjson.dumps(model) + raw[found[1] :]
 
 
-def capped_fields(body: dict[str, Any], cap_tokens: int | None) -> dict[str, int]:
+def capped_fields(endpoint: Endpoint, body: dict[str, Any], cap_tokens: int | None) -> dict[str, int]:
     """The fields of `body` that a cap on the answer changes or adds, with their new values."""
-    if cap_tokens is None:
+    if cap_tokens is None or endpoint is Endpoint.EMBEDDINGS:
         return {}
-    asked = [name for name in _LIMITS if body.get(name) is not None]
+    limits = LIMIT_FIELDS[endpoint]
+    asked = [name for name in limits if body.get(name) is not None]
     if asked:
         return {name: cap_tokens for name in asked if body[name] > cap_tokens}
-    return {"max_tokens": cap_tokens}
+    return {limits[-1]: cap_tokens}
 
 
 def with_fields(raw: bytes, fields: dict[str, int]) -> bytes:

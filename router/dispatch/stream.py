@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.errors import StreamBroken
 from shared.openai.sse import DONE, EventCutter, EventFacts, EventKind, read_burst, read_event
+from shared.openai.typed_events import read_typed_event
 
 
 class StreamCheck:
@@ -19,6 +20,8 @@ class StreamCheck:
     __slots__ = (
         "_cutter",
         "_finished",
+        "_one_by_one",
+        "_read",
         "completion_tokens",
         "content_events",
         "data_events",
@@ -27,8 +30,12 @@ class StreamCheck:
         "has_content",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, typed: bool = False, one_by_one: bool = False) -> None:
+        """`typed` events name their kind themselves, as those of the responses and the messages API do. `one_by_one`:
+        each event is returned by itself, for someone who reads it; else several may be returned as one piece."""
         self._cutter = EventCutter()
+        self._read = read_typed_event if typed else read_event
+        self._one_by_one = typed or one_by_one
         self._finished = False
         self.has_content = False
         self.done = False
@@ -44,14 +51,14 @@ class StreamCheck:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Whole events that `chunk` completes, up to the end of the stream or its first fault."""
-        if not self._cutter.rest and not self.ended and self._take_burst(chunk):
+        if not self._one_by_one and not self._cutter.rest and not self.ended and self._take_burst(chunk):
             return [chunk]
         good: list[bytes] = []
         try:
             for event in self._cutter.feed(chunk):
                 if self.ended:
                     break
-                self._take(read_event(event))
+                self._take(self._read(event))
                 if self.failure is None:
                     good.append(event)
         except StreamBroken as error:
@@ -89,8 +96,9 @@ class StreamCheck:
         elif kind is EventKind.ERROR:
             self.failure = StreamBroken("The backend reported an error inside its stream.")
         elif kind is EventKind.DONE:
-            if self._finished:
-                self.done = True
+            if self._finished or facts.finished:
+                self.done = self.has_content = True
+                self._note_usage(facts.usage)
             else:
                 self.failure = StreamBroken("The backend's stream ended without a finish reason.")
 

@@ -15,6 +15,8 @@ class Access:
 
     api_key: str | None = field(default=None, repr=False)
     rate_domain: str | None = None
+    in_flight_limit: int | None = None
+    """Most requests of this router that may be open there at the same time (None: no bound)."""
 
 
 class Targets:

@@ -11,12 +11,14 @@ class Outcome(StrEnum):
 
     OK = "ok"
     CLIENT_LEFT = "client_left"
+    HEDGE_LOST = "hedge_lost"
+    """Another backend, asked later, had content first."""
     REFUSED_REQUEST = "refused_request"
     """4xx that another backend would give too: passed through, never retried."""
     CONTEXT_EXCEEDED = "context_exceeded"
     """400 for length: a candidate with more room may still serve it."""
     MODEL_GONE = "model_gone"
-    """404 for a model that the backend was thought to serve."""
+    """404 for a model that the backend was thought to serve, or for an API that it does not have."""
     RATE_LIMITED = "rate_limited"
     BUSY = "busy"
     FAILED = "failed"
@@ -51,6 +53,7 @@ class Meaning:
 MEANINGS: dict[Outcome, Meaning] = {
     Outcome.OK: Meaning(Effect.HEAL, fails_over=False),
     Outcome.CLIENT_LEFT: Meaning(Effect.NONE, fails_over=False),
+    Outcome.HEDGE_LOST: Meaning(Effect.NONE, fails_over=False),
     Outcome.REFUSED_REQUEST: Meaning(Effect.HEAL, fails_over=False),
     Outcome.CONTEXT_EXCEEDED: Meaning(Effect.HEAL, fails_over=True),
     Outcome.MODEL_GONE: Meaning(Effect.NONE, fails_over=True),
@@ -76,7 +79,7 @@ def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool) -
         return Outcome.BUSY
     if status == 400 and code == "context_length_exceeded":
         return Outcome.CONTEXT_EXCEEDED
-    if status == 404 and code in ("model_not_found", "model_not_served"):
+    if status == 404 and code in ("model_not_found", "model_not_served", "unknown_route"):
         return Outcome.MODEL_GONE
     if 400 <= status < 500:
         return Outcome.REFUSED_REQUEST

@@ -19,6 +19,7 @@ from shared.clock import Clock
 from shared.enrolment import Join
 from shared.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
 from shared.keys import hashed
+from shared.state.port import Report
 from shared.state.register import Register
 
 TOKEN_PREFIX = "ist-"  # noqa: S105 - how such tokens begin, none of them
@@ -84,6 +85,7 @@ class Devices:
         self._clock = clock
         self._required = required
         self._log = logs.get("devices")
+        self._verdicts: dict[str, tuple[Report, DeviceBook, Refusal | None]] = {}
 
     def all(self) -> tuple[Device, ...]:
         """Every device, revoked ones too, in the order in which they came."""
@@ -166,6 +168,25 @@ class Devices:
             raise Unauthenticated(_WORDS[refusal], code=refusal)
         if refusal is not None:
             raise Forbidden(_WORDS[refusal], code=refusal)
+
+    def trusted(self, reports: Iterable[Report]) -> list[Report]:
+        """Those of `reports`, which came by way of a store that others write to, that `check` would not refuse.
+
+        A report is checked once for each state of the register.
+        """
+        self._verdicts = {report.heartbeat.backend_id: self._verdict(report) for report in reports}
+        return [report for report, _, refusal in self._verdicts.values() if refusal is None]
+
+    def _verdict(self, report: Report) -> tuple[Report, DeviceBook, Refusal | None]:
+        backend_id, signed, book = report.heartbeat.backend_id, report.signed, self._register.content
+        known = self._verdicts.get(backend_id)
+        if known is not None and known[0] is report and known[1] is book:
+            return known
+        body, header = (b"", None) if signed is None else (signed.body, signed.signature)
+        refusal = self._refusal(backend_id, body, header)
+        if refusal is not None and refusal is not (known[2] if known is not None else None):
+            self._log.warning("stored_report_refused", backend=backend_id, reason=refusal)
+        return report, book, refusal
 
     def _refusal(self, backend_id: str, body: bytes, header: str | None) -> Refusal | None:
         known = [each for each in self._register.content.devices if each.backend_id == backend_id]

@@ -16,6 +16,7 @@ from shared.fleet import BackendState, CloudCapacity, ServedModel, Zone
 
 _ANSWER_BYTES = 1024 * 1024
 _SERVING = (BackendState.READY, BackendState.SCALED_TO_ZERO)
+_MOST_FEATURES = 64
 _MISSES = 3
 """Polls in a row that must fail to be answered before a backend counts as failed; a refused connection is enough."""
 
@@ -134,7 +135,13 @@ def _standing_of(models: list[CloudCapacity]) -> Standing:
     return Standing(
         state=next((state for state in order if state in states), BackendState.FAILED),
         models=tuple(
-            ServedModel(model_id=m.model_id, digest=m.digest, context_tokens=m.context_tokens, tokenizer=m.tokenizer)
+            ServedModel(
+                model_id=m.model_id,
+                digest=m.digest,
+                context_tokens=m.context_tokens,
+                features=m.features,
+                tokenizer=m.tokenizer,
+            )
             for m in serving
         ),
         slots_total=_sum([_slots(m) for m in serving]),
@@ -161,7 +168,11 @@ def _listed_model(each: Any) -> ServedModel | None:
     own = each.get("isthmus")
     extra: dict[str, Any] = own if isinstance(own, dict) else {}
     context = each.get("max_model_len") or extra.get("context_tokens")
+    declared = each.get("features")
+    features = declared if isinstance(declared, list) and len(declared) <= _MOST_FEATURES else ()
     try:
-        return ServedModel(model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context)
+        return ServedModel(
+            model_id=each.get("id"), digest=extra.get("digest"), context_tokens=context, features=features
+        )
     except ValidationError:
         return None

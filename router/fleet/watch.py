@@ -5,12 +5,15 @@ Requests never wait for the store: they read what the last refresh left in memor
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
 from shared import logs
 from shared.clock import Clock
 from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat
 from shared.state.ordering import Order, order_of
-from shared.state.port import Report, StateStore
+from shared.state.port import Report, Signed, StateStore
 
 
 class FleetWatch:
@@ -26,10 +29,13 @@ class FleetWatch:
         clock: Clock,
         *,
         last_known_ms: int,
+        trusted: Callable[[Iterable[Report]], Iterable[Report]] = tuple,
     ) -> None:
+        """`trusted` leaves out of what the store holds the reports that are not their device's."""
         self._store = store
         self._clock = clock
         self._last_known_ms = last_known_ms
+        self._trusted = trusted
         self._log = logs.get("fleet")
         self._reports: dict[str, Report] = {}
         self._local: dict[str, Report] = {}
@@ -41,20 +47,21 @@ class FleetWatch:
         """Whether the store answered last."""
         return self._up
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
-        """Take a heartbeat; False when it is older than what is known. A store that is gone does not matter."""
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
+        """Take a heartbeat that was checked; False when it is older than what is known. A store that is gone does not
+        matter."""
         known = self._reports.get(heartbeat.backend_id)
         order = order_of(heartbeat, known.heartbeat if known else None, ())
         if order is Order.OLDER:
             return False
         try:
-            if not await self._store.publish(heartbeat):
+            if not await self._store.publish(heartbeat, signed):
                 return False
             self._answered()
         except StateUnavailable as error:
             self._failed(error)
         if order is Order.NEWER:
-            report = Report(heartbeat, self._clock.now_ms())
+            report = Report(heartbeat, self._clock.now_ms(), signed)
             self._reports[heartbeat.backend_id] = self._local[heartbeat.backend_id] = report
         return True
 
@@ -75,13 +82,19 @@ class FleetWatch:
             self._failed(error)
             return
         self._answered()
-        fresh = {report.heartbeat.backend_id: report for report in reports}
+        fresh = {report.heartbeat.backend_id: self._latest(report) for report in self._trusted(reports)}
         for backend_id, own in self._local.items():
             stored = fresh.get(backend_id)
             if stored is not None and _is_same_or_newer(own, stored):
                 fresh[backend_id] = own
         self._local = {b: r for b, r in self._local.items() if b in fresh}
         self._reports = fresh
+
+    def _latest(self, report: Report) -> Report:
+        """The report, or the known one where that is later: whoever can write to the store can repeat an old one."""
+        known = self._reports.get(report.heartbeat.backend_id)
+        is_older = known is not None and order_of(report.heartbeat, known.heartbeat, ()) is Order.OLDER
+        return known if known is not None and is_older else report
 
     async def run(self, interval_s: float) -> None:
         """Refresh for ever."""
@@ -98,7 +111,7 @@ class FleetWatch:
         if gone_ms > self._last_known_ms:
             return self._reports
         return {
-            backend_id: Report(report.heartbeat, min(now_ms, report.received_ms + gone_ms))
+            backend_id: replace(report, received_ms=min(now_ms, report.received_ms + gone_ms))
             for backend_id, report in self._reports.items()
         }
 
@@ -109,7 +122,7 @@ class FleetWatch:
             if outage_ms <= self._last_known_ms:
                 # Agents could not report through the store either: the outage is not held against them.
                 for backend_id, report in self._reports.items():
-                    carried = Report(report.heartbeat, min(now_ms, report.received_ms + outage_ms))
+                    carried = replace(report, received_ms=min(now_ms, report.received_ms + outage_ms))
                     self._local[backend_id] = carried
             self._up = True
             self._log.info("state_store_up")

@@ -44,7 +44,7 @@ def build(
 ) -> web.Application:
     """The application. `before` runs ahead of the first request, `loops` beside the requests, `after` at the end."""
     app = web.Application(middlewares=[middleware("router")])
-    for endpoint in (Endpoint.CHAT, Endpoint.COMPLETIONS):
+    for endpoint in Endpoint:
         app.router.add_post(endpoint, handlers.inference.handle)
     app.router.add_get("/v1/models", handlers.models.handle)
     app.router.add_post("/fleet/v1/heartbeats", handlers.fleet.take_heartbeat)

@@ -51,9 +51,13 @@ class Explain:
 
 def _endpoint_of(body: dict[str, Any]) -> Endpoint:
     """The route that a body of this shape is meant for."""
-    if "messages" in body or not ("prompt" in body or "input" in body):
-        return Endpoint.CHAT
-    return Endpoint.COMPLETIONS if "prompt" in body else Endpoint.EMBEDDINGS
+    if "messages" in body:
+        return Endpoint.MESSAGES if "system" in body or "stop_sequences" in body else Endpoint.CHAT
+    if "input" in body:
+        has_more = {"instructions", "max_output_tokens", "text"} & body.keys()
+        is_turns = isinstance(body["input"], list) and any(isinstance(each, dict) for each in body["input"])
+        return Endpoint.RESPONSES if has_more or is_turns else Endpoint.EMBEDDINGS
+    return Endpoint.COMPLETIONS if "prompt" in body else Endpoint.CHAT
 
 
 def _classification(found: Classification) -> dict[str, Any]:

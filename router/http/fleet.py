@@ -18,6 +18,7 @@ from shared.errors import InvalidRequest, OutOfOrder
 from shared.fleet import BackendSnapshot, FleetSnapshot, Heartbeat
 from shared.http.intake import read_body
 from shared.keys import Scope
+from shared.state.port import Signed
 
 _BEAT_BYTES = 256 * 1024
 
@@ -44,7 +45,8 @@ class Fleet:
             field = ".".join(str(part) for part in first["loc"]) or None
             raise InvalidRequest(f"Not a heartbeat: {first['type']}.", param=field) from None
         self._devices.check(heartbeat.backend_id, raw, signature)
-        if not await self._watch.publish(heartbeat):
+        signed = Signed(raw, signature) if signature is not None else None
+        if not await self._watch.publish(heartbeat, signed):
             raise OutOfOrder("A later heartbeat of this backend is known.")
         return web.Response(status=204)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -23,19 +24,29 @@ from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
 from router.http.outlet import ClientStream
 from router.http.quota import Quota
+from router.http.resumption import Asking, Resumption
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
+from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit, body_digest, mint
 from router.privacy.returning import Answers
 from router.privacy.sessions import Sessions
 from shared.clock import Clock
-from shared.errors import BackendError, Draining, IsthmusError, NoCapacity, QueueFull, RateLimited
+from shared.errors import (
+    BackendError,
+    Draining,
+    IsthmusError,
+    NoCapacity,
+    PolicyBlocked,
+    QueueFull,
+    RateLimited,
+)
 from shared.fleet import FleetSnapshot, Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope
-from shared.openai.facts import Endpoint
+from shared.openai.facts import REWRITABLE, Endpoint
 from shared.openai.validation import validate
 from shared.privacy import Action, PrivacyClass, is_stricter, strictest
 from shared.telemetry import RouterMetrics
@@ -43,6 +54,7 @@ from shared.telemetry import RouterMetrics
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
+OK = "ok"
 CLIENT_LEFT = "client_left"
 BROKEN = "broken"
 
@@ -168,7 +180,9 @@ class Inference:
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, judged, raw, body)
-        return await (self._stream(request, account, job) if job.stream else self._whole(account, job))
+        if not job.stream:
+            return await self._whole(account, job)
+        return await self._stream(request, account, job, Asking(body, asked, key, session.pin, judged))
 
     def _note(self, account: Account, judged: Judged) -> None:
         decision = account.decision = judged.decision
@@ -209,7 +223,8 @@ class Inference:
     def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
         model = judged.facts.request.model
         travels = raw if model == body["model"] else with_model(raw, model)
-        travels = with_fields(travels, capped_fields(body, judged.decision.rule_cap_tokens))
+        capped = capped_fields(judged.facts.request.endpoint, body, judged.decision.rule_cap_tokens)
+        travels = with_fields(travels, capped)
         return Job(
             path=account.endpoint,
             body=travels,
@@ -222,41 +237,63 @@ class Inference:
             contexts=_contexts(judged.fleet, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
-            filters=self._parts.answers.filters(
-                judged.masked.placeholders if judged.masked else None, scan=judged.decision.scan_answers
-            ),
+            filters=self._filters(judged),
         )
+
+    def _filters(self, judged: Judged) -> Mapping[Literal["edge", "cloud"], NewFilter]:
+        """How answers are rewritten, by tier."""
+        endpoint = judged.facts.request.endpoint
+        placeholders = judged.masked.placeholders if judged.masked else None
+        filters = self._parts.answers.filters(placeholders, scan=judged.decision.scan_answers)
+        if endpoint is Endpoint.EMBEDDINGS:
+            return {}  # there is no text in such an answer
+        if filters and endpoint not in REWRITABLE:
+            message = "Answers are scanned here, and those of this API cannot be."
+            raise PolicyBlocked(message, code="answers_unscannable")
+        return filters
 
     async def _whole(self, account: Account, job: Job) -> web.StreamResponse:
         exchange = await self._parts.dispatcher.open(job, account.attempts)
         try:
             self._chosen(account, exchange)
-            account.status, account.outcome = 200, "ok"
+            account.status, account.outcome = 200, OK
             headers = answer_headers(account) | exchange.passed_headers()
             return web.Response(body=exchange.body, content_type="application/json", headers=headers)
         finally:
             exchange.close()
 
-    async def _stream(self, request: web.Request, account: Account, job: Job) -> web.StreamResponse:
-        exchange: Exchange | None = None
+    async def _stream(self, request: web.Request, account: Account, job: Job, asking: Asking) -> web.StreamResponse:
+        parts = self._parts
+        exchanges: list[Exchange] = []
+        resumption = Resumption.of(parts.judge, parts.dispatcher, parts.audit, account, asking, job)
 
         def headers() -> dict[str, str]:
-            return answer_headers(account) | (exchange.passed_headers() if exchange is not None else {})
+            told = answer_headers(account)
+            for exchange in exchanges[:1]:
+                told |= exchange.passed_headers() | (resumption.headers(exchange.candidate) if resumption else {})
+            return told
 
-        outlet = ClientStream(request, headers=headers, keepalive_s=self._parts.keepalive_s)
+        async def finish(data: bytes) -> None:
+            await outlet.finish(data)
+            account.status, account.outcome = 200, OK
+
+        outlet = ClientStream(request, headers=headers, keepalive_s=parts.keepalive_s)
         try:
-            exchange = await self._parts.dispatcher.open(job, account.attempts)
+            exchange = await parts.dispatcher.open(resumption.job if resumption else job, account.attempts)
+            exchanges.append(exchange)
             self._chosen(account, exchange)
             if outlet.committed and len(account.attempts) > 1:
                 # The headers named an earlier candidate: say in the stream who speaks.
                 await outlet.send(b": backend %s\n\n" % exchange.candidate.backend_id.encode())
-            await exchange.relay(outlet.send, outlet.finish)
-            account.status, account.outcome = 200, "ok"
+            if resumption is None:
+                await exchange.relay(outlet.send, finish)
+            else:
+                await resumption.relay(exchange, outlet.send, finish, exchanges.append)
         except (IsthmusError, Refused, asyncio.CancelledError) as error:
             return await self._broken(account, outlet, error)
         finally:
             outlet.close()
-            if exchange is not None:
+            for exchange in exchanges:
                 exchange.close()
         return outlet.response or web.Response()
 
@@ -285,6 +322,8 @@ class Inference:
         return True
 
     def _left(self, account: Account) -> None:
+        if account.outcome == OK:  # it had its whole answer
+            return
         account.outcome = CLIENT_LEFT
         self._parts.metrics.cancelled.inc()
 

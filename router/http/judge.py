@@ -20,7 +20,7 @@ from router.privacy.placeholders import Placeholders
 from shared.clock import Clock
 from shared.fleet import FleetSnapshot, Zone
 from shared.keys import ApiKey, Scope, require
-from shared.openai.facts import Endpoint, facts_of
+from shared.openai.facts import REWRITABLE, Endpoint, facts_of
 from shared.privacy import Action, PrivacyClass, is_stricter, strictest
 
 
@@ -107,13 +107,14 @@ class Judge:
             key_name=key.name if key else None,
             week_minute=self._policies.week_minute(),
             # What a caller calls stricter than the scanner does holds something that no mask knows of.
-            maskable=not is_stricter(effective, found.privacy_class),
+            # An answer whose texts are not read text by text could not get its values back.
+            maskable=not is_stricter(effective, found.privacy_class) and endpoint in REWRITABLE,
         )
         policy = self._policies.policy
         judged = self._judged(facts, policy)
         if judged.decision.action is not Action.MASK or not _reaches_cloud(judged.decision):
             return judged
-        capped = {**named, **capped_fields(named, judged.decision.rule_cap_tokens)}
+        capped = {**named, **capped_fields(endpoint, named, judged.decision.rule_cap_tokens)}
         masked = await self._masker.mask(endpoint, capped, placeholders)
         return replace(judged, masked=masked) if masked else self._judged(replace(facts, maskable=False), policy)
 

@@ -11,11 +11,13 @@ _TOKEN_BYTES = 3
 
 
 def text_bytes(body: dict[str, Any]) -> int:
-    """Bytes of UTF-8 that the backend turns into the prompt: contents, tool calls, tools, legacy prompt or input."""
+    """Bytes of UTF-8 that the backend turns into the prompt: contents, tool calls, tools, legacy prompt or input, and
+    what other APIs say ahead of the messages."""
     size = 0
     for message in body.get("messages") or ():
         size += _size(message.get("content")) + _json_size(message.get("tool_calls"))
     size += _json_size(body.get("tools")) + _json_size(body.get("response_format"))
+    size += _size(body.get("instructions")) + _size(body.get("system"))
     return size + _size(body.get("prompt")) + _size(body.get("input"))
 
 
@@ -25,7 +27,7 @@ def _size(value: Any) -> int:
     if isinstance(value, list):
         return sum(_size(each) for each in value)
     if isinstance(value, dict):
-        return _size(value.get("text"))
+        return _size(value.get("text")) + _size(value.get("content")) + _size(value.get("output"))
     return _TOKEN_BYTES if isinstance(value, int) else 0
 
 

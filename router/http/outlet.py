@@ -58,7 +58,7 @@ class ClientStream:
         async with self._writing:
             if self.response is not None:
                 with contextlib.suppress(ConnectionResetError):
-                    await break_stream(self.response, error_event(error))
+                    await break_stream(self.response, error_event(error, self._request.path))
 
     def close(self) -> None:
         """Send no more comments; safe to call twice."""

@@ -17,6 +17,7 @@ from router.policy.columns import (
     Flags,
     ModelColumn,
 )
+from router.policy.eligibility import lacks_feature
 from router.policy.model import Rejection
 from router.policy.places import CandidateRows, Places, RejectedRows
 from router.policy.question import Question, Shortage, Survey
@@ -78,8 +79,8 @@ def _permitted(columns: Columns, asked: Question) -> Flags:
 
 
 def _lacking(model: ModelColumn, asked: Question) -> Flags:
-    """Rows whose model declares features and misses one that is needed."""
-    flags = np.array([bool(declared) and not asked.need.features.issubset(declared) for declared in model.feature_sets])
+    """Rows whose model lacks a feature that is needed."""
+    flags = np.array([lacks_feature(declared, asked.need) for declared in model.feature_sets])
     lacking: Flags = flags[model.feature_set]
     return lacking
 

@@ -20,8 +20,7 @@ def decide(
 
     Pure and deterministic: the same values give the same decision, in whatever order the fleet is listed. No step
     re-admits what an earlier one removed; every backend is a candidate or carries exactly one rejection. `view` is the
-    fleet's backends as columns, where they were arranged so; the decision is the same, and takes less time in a large
-    fleet.
+    fleet as columns, where it was arranged so: the decision is the same, and takes less time in a large fleet.
     """
     terms = terms_of(facts, policy)
     by_route = zones.zones_of_route(facts.route)
@@ -60,6 +59,8 @@ def decide(
         rule_cap_tokens=terms.output_cap_tokens,
         mask_kinds=terms.mask_kinds,
         scan_answers=terms.scan_answers,
+        resume=terms.resume,
+        hedge_ms=terms.hedge_ms,
         rejected_counts=found.rejected_counts,
     )
 

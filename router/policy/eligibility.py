@@ -1,8 +1,8 @@
 """Decides whether one backend may and can serve one request; the first check that fails names the reason.
 
 Checks run in the order of `Rejection`: what may be (privacy, rules, caller, mode) before what can be. A missing figure
-rejects nobody: a backend that reports no load is neither idle nor full, one that declares no context or features
-answers for itself.
+rejects nobody: a backend that reports no load is neither idle nor full, one that declares no context or no features of
+OpenAI's own answers for itself.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from router.policy.model import Rejection
 from router.policy.need import Need
 from shared.fleet import BackendSnapshot, BackendState, Breaker, ServedModel, ThermalLevel, Zone
+from shared.openai.facts import OWN_FEATURES
 
 # Looking up a member on an Enum class costs more than the comparison it is for: members are bound once.
 _STARTING, _FAILED, _DRAINING = BackendState.STARTING, BackendState.FAILED, BackendState.DRAINING
@@ -51,7 +52,7 @@ def ability_rejection(
         return Rejection.STALE
     if served is None:
         return Rejection.MODEL_NOT_SERVED
-    if need.features and lacks_feature(served, need):
+    if need.features and lacks_feature(served.features, need):
         return Rejection.FEATURE_MISSING
     context = served.context_tokens
     if context is not None and need.certain_tokens > context:
@@ -69,9 +70,10 @@ def ability_rejection(
     return None
 
 
-def lacks_feature(served: ServedModel, need: Need) -> bool:
-    """Whether the model declares features and one that is needed is not among them."""
-    return bool(served.features) and not need.features.issubset(served.features)
+def lacks_feature(declared: tuple[str, ...], need: Need) -> bool:
+    """Whether a feature that is needed is not among those that a model declares. Where it declares none, OpenAI's own
+    are taken for granted, because a server without them says so; those whose fields it would ignore are not."""
+    return not (need.features.issubset(declared) if declared else need.features.isdisjoint(OWN_FEATURES))
 
 
 def load_of(backend: BackendSnapshot) -> int:

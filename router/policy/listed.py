@@ -62,7 +62,7 @@ class Listed:
         return Shortage(
             model_unknown=bool(backends)
             and all(b.models and b.state is not _STARTING and b.model(need.model) is None for b in backends),
-            feature_missing=bool(served) and all(lacks_feature(s, need) for s in served),
+            feature_missing=bool(served) and all(lacks_feature(s.features, need) for s in served),
             context_open_ended=any(s.context_tokens is None for s in served),
             cooling_until_ms=self._cooling_until_ms(asked),
         )

@@ -147,6 +147,11 @@ class Act:
     mask_kinds: frozenset[str] | None = None
     scan_answers: bool | None = None
     """Whether findings in the answer are replaced (None: as the settings say)."""
+    resume: bool | None = None
+    """Whether a stream that breaks after content goes on at another backend with the same weights (None: it does
+    not)."""
+    hedge_ms: int | None = None
+    """Wait for a first token after which a second backend is asked too (None: never)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,5 +244,9 @@ class Decision:
     rule_cap_tokens: int | None = None
     mask_kinds: frozenset[str] | None = None
     scan_answers: bool | None = None
+    resume: bool = False
+    """Whether a stream that breaks after content goes on elsewhere."""
+    hedge_ms: int | None = None
+    """When a second candidate is asked too, while the first has given no content (None: never)."""
     rejected_counts: Mapping[Rejection, int] = field(default_factory=dict)
     """How many backends each reason ruled out."""

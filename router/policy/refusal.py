@@ -12,9 +12,22 @@ from shared.errors import (
     PolicyBlocked,
     PrivacyUnavailable,
 )
-from shared.openai.facts import Endpoint
+from shared.openai.facts import Endpoint, RequestFacts
 
-_PROMPT_FIELD = {Endpoint.CHAT: "messages", Endpoint.COMPLETIONS: "prompt", Endpoint.EMBEDDINGS: "input"}
+_PROMPT_FIELD = {
+    Endpoint.CHAT: "messages",
+    Endpoint.COMPLETIONS: "prompt",
+    Endpoint.EMBEDDINGS: "input",
+    Endpoint.RESPONSES: "input",
+    Endpoint.MESSAGES: "messages",
+}
+_FEATURE_FIELDS = {
+    "tools": "tools",
+    "structured_output": "response_format",
+    "logprobs": "logprobs",
+    "continuation": "continue_final_message",
+    "lora": "lora",
+}
 
 
 def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
@@ -30,6 +43,7 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
             return InvalidRequest(
                 "No allowed backend supports what this request asks for: "
                 f"{', '.join(sorted(facts.request.features))}.",
+                param=_feature_field(facts.request),
                 code="unsupported_feature",
             )  # fmt: skip
         case Reason.CONTEXT_LENGTH_EXCEEDED:
@@ -45,6 +59,13 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
             )
         case _:
             return NoCapacity(_no_capacity(decision), retry_after_s=decision.retry_after_s)
+
+
+def _feature_field(request: RequestFacts) -> str | None:
+    """The first field that asks for a feature."""
+    if request.endpoint is Endpoint.RESPONSES and request.features == {"structured_output"}:
+        return "text"
+    return next((field for feature, field in _FEATURE_FIELDS.items() if feature in request.features), None)
 
 
 def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded:

@@ -31,6 +31,8 @@ class Terms(NamedTuple):
     mask_kinds: frozenset[str] | None
     rule: str | None
     scan_answers: bool | None = None
+    resume: bool = False
+    hedge_ms: int | None = None
 
 
 def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
@@ -63,6 +65,8 @@ def terms_of(facts: DecisionFacts, policy: Policy) -> Terms:
         mask_kinds=act.mask_kinds,
         rule=rule.name,
         scan_answers=act.scan_answers,
+        resume=act.resume is True,
+        hedge_ms=act.hedge_ms,
     )
 
 

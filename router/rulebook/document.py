@@ -115,6 +115,18 @@ class ActDocument(Frozen):
         default=None, description="Whether findings in the answer are replaced; unset: as router.scan.answers says."
     )
 
+    resume: bool | None = Field(
+        default=None,
+        description="Whether a chat stream that breaks after content goes on at another backend with the same model "
+        "digest; unset: it ends.",
+    )
+    hedge_ms: int | None = Field(
+        default=None,
+        ge=1,
+        le=600_000,
+        description="Wait for the first token of a stream after which a second backend is asked too; unset: none is.",
+    )
+
     @model_validator(mode="after")
     def _does_something(self) -> ActDocument:
         if not self.model_fields_set:

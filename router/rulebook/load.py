@@ -141,6 +141,8 @@ def _rule(document: RuleDocument) -> Rule:
             output_cap_tokens=act.output_cap_tokens,
             mask_kinds=act.mask,
             scan_answers=act.scan_answers,
+            resume=act.resume,
+            hedge_ms=act.hedge_ms,
         ),
     )
 

@@ -12,10 +12,10 @@ from typing import Any
 from router.audit.log import Storage
 from router.limits.memory import MemoryLimiter
 from router.limits.port import Bound, Demand, Standing
+from router.workers.beats import beat_in, beat_out
 from router.workers.channel import Channel, Handler
 from shared.clock import Clock
 from shared.errors import StateUnavailable
-from shared.fleet import Heartbeat
 from shared.gathering import Snapshot, added
 from shared.keys import KeyLimits
 from shared.privacy import PrivacyClass, strictest
@@ -101,16 +101,16 @@ class Hub:
             if channel in self._latest:
                 self._latest[channel] = latest
 
-    async def _publish(self, raw: str) -> bool:
-        return await self._store.publish(Heartbeat.model_validate_json(raw))
+    async def _publish(self, value: list[str | None]) -> bool:
+        return await self._store.publish(*beat_in(value))
 
     async def _reports(self, known: dict[str, list[Any]]) -> list[list[Any]]:
         now_ms, rows = self._clock.now_ms(), []
         for report in await self._store.reports():
             beat = report.heartbeat
             same = known.get(beat.backend_id) == [beat.instance, beat.sequence]
-            raw = None if same else beat.model_dump_json()
-            rows.append([beat.backend_id, now_ms - report.received_ms, raw])
+            value = None if same else beat_out(beat, report.signed)
+            rows.append([beat.backend_id, now_ms - report.received_ms, value])
         return rows
 
     async def _append(self, records: list[dict[str, Any]]) -> None:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from router.limits.port import Bound, Demand, Standing
+from router.workers.beats import beat_in, beat_out
 from router.workers.channel import Channel, Refused
 from shared.clock import Clock
 from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat
 from shared.gathering import Snapshot
 from shared.privacy import PrivacyClass
-from shared.state.port import Report
+from shared.state.port import Report, Signed
 
 _APPEND_LIMIT_S = 30.0
 
@@ -76,18 +77,19 @@ class MemberStore:
         self._clock = clock
         self._seen: dict[str, Report] = {}
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
-        return bool(await self._member.ask("publish", heartbeat.model_dump_json()))
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
+        return bool(await self._member.ask("publish", beat_out(heartbeat, signed)))
 
     async def reports(self) -> tuple[Report, ...]:
         known = {name: [r.heartbeat.instance, r.heartbeat.sequence] for name, r in self._seen.items()}
         rows = await self._member.ask("reports", known)
         now_ms, seen = self._clock.now_ms(), {}
-        for name, age_ms, raw in rows:
-            if raw is None:
+        for name, age_ms, value in rows:
+            if value is None:
                 seen[name] = self._seen[name]
             else:
-                seen[name] = Report(Heartbeat.model_validate_json(raw), now_ms - age_ms)
+                heartbeat, signed = beat_in(value)
+                seen[name] = Report(heartbeat, now_ms - age_ms, signed)
         self._seen = seen
         return tuple(seen[name] for name in sorted(seen))
 

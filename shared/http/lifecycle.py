@@ -17,6 +17,7 @@ from aiohttp import web
 
 from shared import logs
 from shared.errors import Draining
+from shared.http.server import Runner
 
 _CLOSE_GRACE_S = 2.0
 _CUT_AFTER_S = 0.1
@@ -81,7 +82,7 @@ async def serve(
     hurried end)."""
     log = logs.get(component)
     # A handler is cancelled as soon as its client leaves, so that upstream work stops within the same moment.
-    runner = web.AppRunner(
+    runner = Runner(
         app, handler_cancellation=True, access_log=None, shutdown_timeout=_CUT_AFTER_S, auto_decompress=False
     )
     await runner.setup()

@@ -10,16 +10,32 @@ _BYTES_PER_TOKEN = 3
 """Bytes of UTF-8 a token covers at least on average in prose of SmolLM2, Llama 3 and Qwen tokenizers. The estimate
 only orders backends; whether a prompt fits is the backend's own count (see `context_length_exceeded`)."""
 
-FEATURES = ("tools", "structured_output", "logprobs")
+OWN_FEATURES = frozenset({"continuation", "lora"})
+"""Features whose fields are not OpenAI's: a server that does not know them ignores them without a word."""
+FEATURES = ("tools", "structured_output", "logprobs", *sorted(OWN_FEATURES))
 """What a request may need of a backend beyond plain text."""
 
 
 class Endpoint(StrEnum):
-    """OpenAI routes that carry a prompt."""
+    """Routes that carry a prompt: OpenAI's, and the messages route that some engines serve beside them."""
 
     CHAT = "/v1/chat/completions"
     COMPLETIONS = "/v1/completions"
     EMBEDDINGS = "/v1/embeddings"
+    RESPONSES = "/v1/responses"
+    MESSAGES = "/v1/messages"
+
+
+LIMIT_FIELDS: dict[Endpoint, tuple[str, ...]] = {
+    Endpoint.CHAT: ("max_completion_tokens", "max_tokens"),
+    Endpoint.COMPLETIONS: ("max_tokens",),
+    Endpoint.EMBEDDINGS: ("max_tokens",),
+    Endpoint.RESPONSES: ("max_output_tokens",),
+    Endpoint.MESSAGES: ("max_tokens",),
+}
+"""Fields that limit an answer; the last one is what a limit is written into where none is given."""
+REWRITABLE = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS})
+"""Routes whose answers the router can read text by text: alone there are values masked and answers scanned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +54,26 @@ class RequestFacts:
 
 def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> RequestFacts:
     """Read the facts of a validated `body` whose texts sum to `text_bytes` bytes of UTF-8."""
-    limit = body.get("max_completion_tokens")
+    field = next((name for name in LIMIT_FIELDS[endpoint] if body.get(name) is not None), LIMIT_FIELDS[endpoint][-1])
     return RequestFacts(
         endpoint=endpoint,
         model=body["model"],
         stream=body.get("stream") is True,
         prompt_tokens_estimate=max(1, text_bytes // _BYTES_PER_TOKEN),
-        max_tokens=limit if limit is not None else body.get("max_tokens"),
+        max_tokens=body.get(field),
         features=frozenset(_features(body)),
-        max_tokens_field="max_tokens" if limit is None else "max_completion_tokens",
+        max_tokens_field=field,
     )
 
 
 def _features(body: dict[str, Any]) -> list[str]:
     found = []
-    if body.get("tools"):
+    if body.get("tools") and body.get("tool_choice") != "none":
         found.append("tools")
     kind = (body.get("response_format") or {}).get("type")
+    text = body.get("text")
+    if kind is None and isinstance(text, dict):  # the responses API
+        kind = (text.get("format") or {}).get("type")
     if kind in ("json_schema", "json_object"):
         found.append("structured_output")
     if body.get("logprobs"):

@@ -172,8 +172,8 @@ def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
     prompt, suffix = body.get("prompt"), body.get("suffix")
     if isinstance(prompt, str) and isinstance(suffix, str):
         yield from (_join("prompt", [prompt, suffix], separator) for separator in ("", " "))
-    messages = body.get("messages")
-    if not isinstance(messages, list):
+    messages = _turns_of(body)
+    if messages is None:
         return
     contents = [_content_text(message) for message in messages]
     for index, parts in enumerate(contents):
@@ -187,6 +187,17 @@ def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
     own = [text for text, message in zip(flat, messages, strict=True) if _is_user(message)]
     if 1 < len(own) < len(flat):
         yield from _told(own)
+
+
+def _turns_of(body: dict[str, Any]) -> list[Any] | None:
+    """The turns of a conversation, under whichever name an API has them; what it says ahead of them stands first."""
+    turns = body.get("messages")
+    if not isinstance(turns, list):
+        turns = body.get("input")
+        if not isinstance(turns, list) or not any(isinstance(turn, dict) for turn in turns):
+            return None
+    ahead = [{"content": body[name]} for name in ("system", "instructions") if body.get(name)]
+    return [*ahead, *turns] if ahead else turns
 
 
 def _told(turns: Sequence[str]) -> Iterator[TextPosition]:

@@ -9,12 +9,15 @@ from pydantic_core import ErrorDetails
 
 from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
+from shared.openai.other_apis import MessagesRequest, ResponsesRequest
 from shared.openai.wire import ChatRequest, CompletionRequest, EmbeddingRequest, FieldError
 
 _MODELS: dict[Endpoint, type[BaseModel]] = {
     Endpoint.CHAT: ChatRequest,
     Endpoint.COMPLETIONS: CompletionRequest,
     Endpoint.EMBEDDINGS: EmbeddingRequest,
+    Endpoint.RESPONSES: ResponsesRequest,
+    Endpoint.MESSAGES: MessagesRequest,
 }
 
 

@@ -114,10 +114,16 @@ class FieldError(ValueError):
         self.field = field
 
 
+def _check_parameters(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise ValueError("the parameters of a function must be a schema of type object")
+    return check_schema(schema)
+
+
 class FunctionTool(_Strict):
     name: Name
     description: str | None = None
-    parameters: Annotated[dict[str, Any], AfterValidator(check_schema)] | None = None
+    parameters: Annotated[dict[str, Any], AfterValidator(_check_parameters)] | None = None
     strict: bool | None = None
 
 

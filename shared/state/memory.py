@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shared.clock import Clock
 from shared.fleet import Heartbeat
 from shared.state.ordering import MAX_RETIRED, Order, order_of
-from shared.state.port import Report
+from shared.state.port import Report, Signed
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class MemoryStateStore:
         self._ttl_ms = int(ttl_s * 1000)
         self._kept: dict[str, _Kept] = {}
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         self._expire()
         kept = self._kept.get(heartbeat.backend_id)
         retired = kept.retired if kept else ()
@@ -32,7 +32,7 @@ class MemoryStateStore:
         if order is Order.NEWER:
             if kept and kept.report.heartbeat.instance != heartbeat.instance:
                 retired = (*retired, kept.report.heartbeat.instance)[-MAX_RETIRED:]
-            self._kept[heartbeat.backend_id] = _Kept(Report(heartbeat, self._clock.now_ms()), retired)
+            self._kept[heartbeat.backend_id] = _Kept(Report(heartbeat, self._clock.now_ms(), signed), retired)
         return order is not Order.OLDER
 
     async def reports(self) -> tuple[Report, ...]:

@@ -8,24 +8,25 @@ failed, or another server answers than before, everything is read again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
 from shared.clock import Clock
-from shared.fleet import Heartbeat
+from shared.fleet import Heartbeat, with_sequence, without_sequence
 from shared.state.link import RedisLink, Script
 from shared.state.ordering import MAX_RETIRED
-from shared.state.port import Report
+from shared.state.port import Report, Signed
 
 _PAGE = 500
 """Backends in one answer: a long one would keep other clients of the server waiting."""
 DEFAULT_FLEET = "fleet"
-_PARTS = ("heads", "beats", "seen", "changed", "written", "version")
+_PARTS = ("heads", "beats", "seen", "changed", "written", "version", "signatures")
 """By backend: `heads` who and which beat and when, `beats` the beat without its sequence, `seen` when it came (server
-milliseconds), `changed` and `written` the number of its last beat and of its last beat with news."""
+milliseconds), `changed` and `written` the number of its last beat and of its last beat with news, `signatures`
+those of its device."""
 
 _CLOCK = """
 local t = redis.call('TIME')
@@ -40,6 +41,7 @@ local function number()
 end
 local function drop(id)
   redis.call('HDEL', KEYS[1], id) redis.call('HDEL', KEYS[2], id) redis.call('ZREM', KEYS[5], id)
+  redis.call('HDEL', KEYS[7], id)
 end
 local function expire(ttl)
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. (now - ttl), 'LIMIT', 0, 100)) do
@@ -47,7 +49,8 @@ local function expire(ttl)
   end
 end
 """
-# ARGV: ttl_ms, id, instance, sequence, beat, most retired. Mirrors `ordering.order_of`; one contract suite holds both.
+# ARGV: ttl_ms, id, instance, sequence, beat, most retired, signature or nothing. Mirrors `ordering.order_of`; one
+# contract suite holds both. A beat that is signed after one that was not, or the other way, is news.
 PUBLISH = Script(
     _CLOCK
     + """
@@ -69,16 +72,18 @@ if raw then
 end
 local n = number()
 redis.call('HSET', KEYS[1], id, cjson.encode({instance, ARGV[4], string.format('%.0f', now), unpack(retired)}))
-if redis.call('HGET', KEYS[2], id) ~= ARGV[5] then
+local signed = ARGV[7] ~= ''
+if redis.call('HGET', KEYS[2], id) ~= ARGV[5] or (redis.call('HEXISTS', KEYS[7], id) == 1) ~= signed then
   redis.call('HSET', KEYS[2], id, ARGV[5]) redis.call('ZADD', KEYS[5], n, id)
 end
 redis.call('ZADD', KEYS[3], now, id)
 redis.call('ZADD', KEYS[4], n, id)
+if signed then redis.call('HSET', KEYS[7], id, ARGV[7]) else redis.call('HDEL', KEYS[7], id) end
 return 1
 """
 )
 # ARGV: number that is known (0: nothing is), page. Returns the server's run, its time, the number up to which this
-# reaches, whether there is more, ids, heads (false: gone) and beats (false: as before).
+# reaches, whether there is more, ids, heads (false: gone), beats (false: as before) and signatures (false: none).
 _CHANGES = Script(
     _CLOCK
     + """
@@ -86,12 +91,12 @@ local ok, about = pcall(redis.call, 'INFO', 'server')
 local run = ok and string.match(about, 'run_id:(%x+)') or ''
 local last = redis.call('GET', KEYS[6]) or '0'
 local known = tonumber(ARGV[1])
-if known > tonumber(last) then return {run, now, '-1', 0, {}, {}, {}} end
+if known > tonumber(last) then return {run, now, '-1', 0, {}, {}, {}, {}} end
 local page = tonumber(ARGV[2])
 local rows = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, page)
 local ids = {}
 for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
-if #ids == 0 then return {run, now, last, 0, {}, {}, {}} end
+if #ids == 0 then return {run, now, last, 0, {}, {}, {}, {}} end
 local heads = redis.call('HMGET', KEYS[1], unpack(ids))
 local written = redis.call('ZMSCORE', KEYS[5], unpack(ids))
 local news, at = {}, {}
@@ -104,7 +109,8 @@ if #news > 0 then
   for j, beat in ipairs(redis.call('HMGET', KEYS[2], unpack(news))) do beats[at[j]] = beat end
 end
 local more = #ids == page and 1 or 0
-return {run, now, more == 1 and string.format('%.0f', tonumber(rows[#rows])) or last, more, ids, heads, beats}
+local reached = more == 1 and string.format('%.0f', tonumber(rows[#rows])) or last
+return {run, now, reached, more, ids, heads, beats, redis.call('HMGET', KEYS[7], unpack(ids))}
 """
 )
 _FORGET = Script(
@@ -124,10 +130,12 @@ def keys_of(fleet: str) -> list[str]:
     return [f"isthmus:{{{fleet}}}:v2:{part}" for part in _PARTS]
 
 
-def publication(beat: Heartbeat, ttl_ms: int) -> list[str | int]:
-    """Arguments of `PUBLISH` for `beat`."""
-    body = beat.model_dump_json(exclude={"sequence"})
-    return [ttl_ms, beat.backend_id, beat.instance, beat.sequence, body, MAX_RETIRED]
+def publication(beat: Heartbeat, ttl_ms: int, signed: Signed | None = None) -> list[str | int | bytes]:
+    """Arguments of `PUBLISH` for `beat`. A signature over bytes that cannot be kept apart is left out."""
+    rest = without_sequence(signed.body, beat.sequence) if signed is not None else None
+    signature = signed.signature if signed is not None and rest is not None else ""
+    body = rest if rest is not None else beat.model_dump_json(exclude={"sequence"})
+    return [ttl_ms, beat.backend_id, beat.instance, beat.sequence, body, MAX_RETIRED, signature]
 
 
 @dataclass(slots=True)
@@ -150,8 +158,8 @@ class RedisStateStore:
         self._keys = keys_of(fleet)
         self._known = _Known()
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
-        return bool(await self._link.run(PUBLISH, self._keys, publication(heartbeat, self._ttl_ms)))
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
+        return bool(await self._link.run(PUBLISH, self._keys, publication(heartbeat, self._ttl_ms, signed)))
 
     async def reports(self) -> tuple[Report, ...]:
         known = self._known
@@ -185,7 +193,7 @@ class RedisStateStore:
     ) -> None:
         """Bring `reports` up to date; `before` spares the parse where a backend is read again as it was."""
         now_ms = self._clock.now_ms()
-        for name, head, beat in zip(*rows, strict=True):
+        for name, head, beat, signature in zip(*rows, strict=True):
             backend_id = name.decode()
             instance, sequence, seen_ms, *_ = orjson.loads(head) if head is not None else (None, 0, 0)
             age_ms = max(server_ms - int(seen_ms), 0)
@@ -196,19 +204,24 @@ class RedisStateStore:
             if known and (known.heartbeat.instance, known.heartbeat.sequence) == (instance, int(sequence)):
                 reports[backend_id] = known
                 continue
-            heartbeat = _beat_of(beat, int(sequence), known)
-            if heartbeat is None:
+            report = _report_of(beat, signature, int(sequence), known)
+            if report is None:
                 reports.pop(backend_id, None)  # written by another version: this reader cannot judge it
                 continue
             # A reader that starts late must not take an old beat for a new one.
-            reports[backend_id] = Report(heartbeat, now_ms - age_ms)
+            reports[backend_id] = replace(report, received_ms=now_ms - age_ms)
 
 
-def _beat_of(raw: bytes | None, sequence: int, known: Report | None) -> Heartbeat | None:
+def _report_of(raw: bytes | None, signature: bytes | None, sequence: int, known: Report | None) -> Report | None:
     """The beat: `raw` with its sequence, or what was known with the new sequence where nothing else is new."""
+    if raw is None and known is not None and known.signed is not None:
+        raw = without_sequence(known.signed.body, known.heartbeat.sequence)
     if raw is None:
-        return None if known is None else known.heartbeat.model_copy(update={"sequence": sequence})
+        return None if known is None else Report(known.heartbeat.model_copy(update={"sequence": sequence}), 0)
+    body = with_sequence(raw, sequence)
     try:
-        return Heartbeat.model_validate_json(b'{"sequence":%d,%s' % (sequence, raw.lstrip()[1:]))
+        heartbeat = Heartbeat.model_validate_json(body)
     except ValidationError:
         return None
+    # A signature is ASCII; what is not is none, and is refused as such.
+    return Report(heartbeat, 0, None if signature is None else Signed(body, signature.decode(errors="replace")))

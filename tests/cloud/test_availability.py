@@ -60,6 +60,9 @@ def test_load_adds_up_over_replicas_and_the_fullest_cache_counts() -> None:
     capacity = capacity_of(MODEL, view(RUNNING=2), loads)
     assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (8, 1, 0.75)
     assert (capacity.max_concurrency, capacity.digest, capacity.context_tokens) == (16, MODEL.digest, 2048)
+    assert "tools" not in capacity.features
+    reads_calls = MODEL.model_copy(update={"tool_call_parser": "hermes"})
+    assert "tools" in capacity_of(reads_calls, ServeView(None, None, "RUNNING"), None).features
 
 
 def test_a_sleeping_model_has_no_load_rather_than_no_figures_of_zero() -> None:

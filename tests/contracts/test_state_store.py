@@ -6,8 +6,8 @@ import asyncio
 import time
 from itertools import pairwise
 
-from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
-from shared.state.port import StateStore
+from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel, beat_bytes
+from shared.state.port import Signed, StateStore
 
 
 def beat(backend_id: str = "pi-1", *, instance: str = "instance-a", sequence: int = 1, url: str = "") -> Heartbeat:
@@ -27,6 +27,22 @@ async def test_a_beat_comes_back_as_it_was(store: StateStore) -> None:
     assert await store.publish(beat())
     [report] = await store.reports()
     assert report.heartbeat == beat()
+
+
+async def test_what_a_beat_was_read_from_is_kept_with_it(store: StateStore) -> None:
+    """Byte for byte, because that is what is signed; a beat without a signature takes the last one's away."""
+    for sequence in (1, 2, 3):
+        body = beat_bytes(beat(sequence=sequence)).replace(b'"version":1', b'"version" : 1,"of_later":[]')
+        assert await store.publish(beat(sequence=sequence), Signed(body, f"device.signature-{sequence}"))
+        [report] = await store.reports()
+        assert report.heartbeat == beat(sequence=sequence)
+        assert report.signed == Signed(body, f"device.signature-{sequence}")
+    assert await store.publish(beat(sequence=4))
+    [report] = await store.reports()
+    assert (report.heartbeat.sequence, report.signed) == (4, None)
+    assert await store.publish(beat(sequence=5), Signed(beat_bytes(beat(sequence=5)), "again"))
+    [report] = await store.reports()
+    assert report.signed == Signed(beat_bytes(beat(sequence=5)), "again")
 
 
 async def test_reports_are_ordered_by_backend_id(store: StateStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import openai
 import pytest
@@ -69,15 +70,15 @@ async def test_an_onnx_package_answers_through_agent_and_router(client: openai.A
 
 
 async def test_what_the_package_lacks_is_refused_not_ignored(client: openai.AsyncOpenAI, pair: Pair) -> None:
-    """Tools: the agent says 400; the router, which knows it from the heartbeat, does not pass them on."""
-    tools = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    """Adapters: the agent says 400; the router, which knows it from the heartbeat, does not pass them on."""
+    asked: Any = {"lora": "style"}
     messages = [{"role": "user", "content": QUESTION}]
     async with openai.AsyncOpenAI(base_url=f"{pair.agent_url}/v1", api_key="none", max_retries=0) as direct:
         with pytest.raises(openai.BadRequestError) as refused:
-            await direct.chat.completions.create(model=NAME, messages=messages, tools=tools)
-    assert refused.value.param == "tools"
-    with pytest.raises(openai.BadRequestError, match="tools"):
-        await client.chat.completions.create(model=NAME, messages=messages, tools=tools)
+            await direct.chat.completions.create(model=NAME, messages=messages, extra_body=asked)
+    assert refused.value.param == "lora"
+    with pytest.raises(openai.BadRequestError, match="lora"):
+        await client.chat.completions.create(model=NAME, messages=messages, extra_body=asked)
 
 
 def test_the_agent_lists_the_context_of_a_slot(pair: Pair) -> None:

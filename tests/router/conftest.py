@@ -19,6 +19,7 @@ from router.privacy.scanner import Scanner
 from router.settings import RouterSettings
 from shared.clock import SystemClock
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
+from shared.http.server import Runner
 from shared.testing.answers import MODEL
 from shared.testing.upstream import Upstream
 
@@ -108,7 +109,7 @@ async def start_router(tmp_path: Path, scanner: Scanner) -> AsyncIterator[StartR
         chosen = settings.pop("scanner", scanner)
         values = {"port": 0, "audit": {"dir": audit_dir, "key_file": tmp_path / "audit.key"}, **settings}
         router = await build_router(RouterSettings(**values), SystemClock(), scanner=chosen)
-        runner = web.AppRunner(
+        runner = Runner(
             router.application,
             handler_cancellation=True,
             access_log=None,

@@ -104,7 +104,7 @@ async def test_the_official_client_gets_what_it_asks_for(client: openai.AsyncOpe
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]}, "tools"),
+        ({"extra_body": {"lora": "style"}}, "lora"),
         ({"n": 3}, "n"),
         ({"max_tokens": 5000}, "max_tokens"),
     ],
@@ -112,11 +112,21 @@ async def test_the_official_client_gets_what_it_asks_for(client: openai.AsyncOpe
 async def test_what_it_lacks_is_refused_with_400(
     client: openai.AsyncOpenAI, running: Running, onnx_package: Package, fields: dict[str, Any], param: str
 ) -> None:
-    assert running.agent.served.require().features == {"structured_output", "logprobs"}
+    assert running.agent.served.require().features == {"structured_output", "logprobs", "tools"}
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as refused:
             await _ask(client, onnx_package, stream=stream, **fields)
         assert refused.value.param == param
+
+
+async def test_a_demanded_tool_is_called(client: openai.AsyncOpenAI, onnx_package: Package) -> None:
+    """By the grammar of the agent, which reads the calls itself."""
+    parameters = {"type": "object", "properties": {"city": {"enum": ["Paris", "Rome"]}}, "required": ["city"]}
+    tools = [{"type": "function", "function": {"name": "look_up", "parameters": parameters}}]
+    answer = await _ask(client, onnx_package, tools=tools, tool_choice=tools[0], max_tokens=60)
+    (call,) = answer.choices[0].message.tool_calls
+    assert (answer.choices[0].finish_reason, call.function.name) == ("tool_calls", "look_up")
+    assert json.loads(call.function.arguments)["city"] in ("Paris", "Rome")
 
 
 async def test_control_tokens_in_a_message_do_not_act(client: openai.AsyncOpenAI, onnx_package: Package) -> None:

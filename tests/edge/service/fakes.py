@@ -16,7 +16,7 @@ from aiohttp import web
 from edge.memory.pressure import Step, shapes
 from edge.packages.adapters.adapter import Adapter
 from edge.runtime.drafting import Drafting
-from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
+from edge.runtime.port import ChatTemplate, EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import Tuning
 from shared.errors import NotReady
@@ -30,6 +30,7 @@ FACTS = EngineFacts(
     context_tokens=2048,
     vocabulary_tokens=49152,
     features=frozenset({"tools", "structured_output", "logprobs", "lora"}),
+    template=ChatTemplate(tools=True),
 )
 TIMINGS = {"cache_n": 0, "prompt_n": 40, "prompt_ms": 100.0, "predicted_n": 6, "predicted_ms": 50.0}
 USAGE = {
@@ -192,7 +193,8 @@ class EngineServer:
         return web.json_response({"tokens": _pieces(body["content"], control=body["parse_special"])})
 
     async def _props(self, _: web.Request) -> web.StreamResponse:
-        return web.json_response({"chat_template_caps": {"supports_tools": self.supports_tools}})
+        caps = {"supports_tools": self.supports_tools, "supports_tool_calls": self.supports_tools}
+        return web.json_response({"chat_template_caps": caps})
 
 
 def _pieces(text: str, *, control: bool) -> list[dict[str, Any]]:

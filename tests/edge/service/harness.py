@@ -6,13 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
 from edge.app import Agent
+from edge.devices.probe import probe
+from edge.packages.package import Package
+from edge.runtime.plan import PlanRequest, plan_engine
 from edge.runtime.port import Engine, EngineState
+from edge.runtime.supervisor import SupervisedEngine
 from edge.settings import EdgeSettings
 from shared.clock import Clock, SystemClock
 from shared.http.binding import bind
@@ -39,6 +44,12 @@ class Running:
     async def metrics(self) -> str:
         async with self.session.get(f"{self.url}/metrics") as response:
             return await response.text()
+
+
+def real_engine(package: Package, folder: Path, *, slots: int) -> SupervisedEngine:
+    """The engine over a real model; one thread, because two make it ten times slower on a busy machine."""
+    request = PlanRequest(slots=slots, context_tokens=1024, threads=1, threads_batch=1)
+    return SupervisedEngine(plan_engine(package, probe(), request), clock=SystemClock(), run_dir=folder)
 
 
 def settings_of(**fields: Any) -> EdgeSettings:

@@ -306,12 +306,38 @@ async def test_rates_are_learned_from_real_answers(running: Running) -> None:
     assert running.agent.rates.decode_tokens_per_s == pytest.approx(100)
 
 
-async def test_tools_are_refused_when_the_template_has_none(server: EngineServer) -> None:
+async def test_tools_are_spelled_out_where_the_template_has_none(server: EngineServer) -> None:
     server.supports_tools = False
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
     async with running_agent(FakeEngine(server)) as running:
         async with running.chat(tools=tools) as response:
-            assert response.status == 400
-            assert (await response.json())["error"]["param"] == "tools"
+            assert response.status == 200
+        sent = server.exchanges[-1].body
+        assert sent["messages"][0]["role"] == "system"
+        assert '"name":"f"' in sent["messages"][0]["content"]
+        assert "tools" not in sent
         async with running.session.get(f"{running.url}/edge/v1/status") as response:
-            assert (await response.json())["models"][0]["features"] == ["logprobs", "lora", "structured_output"]
+            assert (await response.json())["models"][0]["features"] == [
+                "logprobs",
+                "lora",
+                "structured_output",
+                "tools",
+            ]
+
+
+async def test_a_schema_that_cannot_be_enforced_is_refused_before_the_engine(server: EngineServer) -> None:
+    """RV-05: unsupported is stated with its field, never ignored, never 500; a client cannot stall the engine."""
+    parts = [{"anyOf": [{"properties": {f"a{n}_{m}": {"type": "null"}}} for m in range(8)]} for n in range(4)]
+    refused = (
+        ({"type": "string", "format": "made-up"}, "unsupported_schema"),
+        ({"allOf": parts}, "schema_too_complex"),
+    )
+    async with running_agent(FakeEngine(server), limits={"grammar_s": 0.1}) as running:
+        server.exchanges.clear()
+        for schema, code in refused:
+            named = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+            async with running.chat(response_format=named) as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["param"], error["code"]) == (400, "response_format", code)
+                assert "made-up" not in error["message"]
+        assert not server.exchanges

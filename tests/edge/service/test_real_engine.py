@@ -10,37 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import orjson
 import pytest
 
-from edge.devices.probe import probe
 from edge.packages.package import Package
-from edge.runtime.plan import PlanRequest, plan_engine
 from edge.runtime.session import engine_session
-from edge.runtime.supervisor import SupervisedEngine
-from shared.clock import SystemClock
 from tests.edge.service.fakes import MODEL
-from tests.edge.service.harness import PARIS, Running, running_agent, until
+from tests.edge.service.harness import PARIS, Running, real_engine, running_agent, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
-_SCHEMA = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "maxLength": 24}, "country": {"enum": ["France", "Italy"]}},
-    "required": ["city", "country"],
-    "additionalProperties": False,
-}
-
-
-def _engine(package: Package, folder: Path, *, slots: int) -> SupervisedEngine:
-    # One thread: with two, a busy machine makes the engine ten times slower.
-    request = PlanRequest(slots=slots, context_tokens=1024, threads=1, threads_batch=1)
-    return SupervisedEngine(plan_engine(package, probe(), request), clock=SystemClock(), run_dir=folder)
 
 
 @pytest.fixture
 async def running(installed_model: Package, tmp_path: Path) -> AsyncIterator[Running]:
     """One slot, a queue of sixteen."""
-    async with running_agent(_engine(installed_model, tmp_path / "run", slots=1), queue=16) as running:
+    async with running_agent(real_engine(installed_model, tmp_path / "run", slots=1), queue=16) as running:
         yield running
 
 
@@ -152,37 +135,6 @@ async def test_a_killed_engine_breaks_the_stream_and_comes_back(running: Running
     assert 'isthmus_edge_engine_restarts_total{reason="exit"} 1.0' in await running.metrics()
 
 
-@pytest.mark.parametrize("seeds", [4, pytest.param(100, marks=pytest.mark.slow)])
-async def test_structured_output_is_what_the_schema_says(client: openai.AsyncOpenAI, seeds: int) -> None:
-    for seed in range(seeds):
-        answer = await client.chat.completions.create(
-            model=MODEL,
-            messages=[{"role": "user", "content": f"{PARIS} Answer as JSON."}],
-            response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": _SCHEMA}},
-            temperature=1,
-            seed=seed,
-            max_tokens=200,
-        )
-        assert answer.choices[0].finish_reason == "stop"
-        value = orjson.loads(answer.choices[0].message.content or "")
-        assert set(value) == {"city", "country"}
-        assert value["country"] in ("France", "Italy")
-
-
-async def test_any_object_ends_and_parses(client: openai.AsyncOpenAI) -> None:
-    """No white space for a small model to lose itself in."""
-    answer = await client.chat.completions.create(
-        model=MODEL,
-        messages=[{"role": "user", "content": f"{PARIS} Answer as a JSON object with the key city."}],
-        response_format={"type": "json_object"},
-        temperature=0,
-        max_tokens=200,
-    )
-    assert "\n" not in (answer.choices[0].message.content or "")
-    if answer.choices[0].finish_reason == "stop":
-        assert isinstance(orjson.loads(answer.choices[0].message.content or ""), dict)
-
-
 async def test_a_last_message_is_gone_on_with_only_when_asked(client: openai.AsyncOpenAI) -> None:
     """The engine alone would go on with any last assistant message."""
     messages: Any = [{"role": "user", "content": PARIS}, {"role": "assistant", "content": "The capital of"}]
@@ -270,7 +222,7 @@ async def test_legacy_completions_with_several_prompts(client: openai.AsyncOpenA
 
 
 async def test_several_choices_take_several_slots(installed_model: Package, tmp_path: Path) -> None:
-    async with running_agent(_engine(installed_model, tmp_path / "run", slots=2), slots=2) as running:
+    async with running_agent(real_engine(installed_model, tmp_path / "run", slots=2), slots=2) as running:
         async with running.chat(n=2, max_tokens=3, temperature=0) as response:
             answer = await response.json()
         assert [choice["message"]["content"] for choice in answer["choices"]] == ["The capital of"] * 2

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from edge.enrolment import reporter_of
+from edge.packages.signing_key import SigningKey
 from edge.service.reporting import Outcome
 from edge.settings import EdgeSettings
+from shared import enrolment
 from shared.clock import SystemClock
 from shared.errors import SettingsError
 from shared.fleet import BackendState, Heartbeat
@@ -67,6 +69,29 @@ async def test_a_beat_that_is_older_than_what_is_known_is_out_of_order(redis_ser
         assert await reporter.report(beat.model_copy(update={"sequence": 4})) is Outcome.OUT_OF_ORDER
     finally:
         await reporter.close()
+
+
+@pytest.mark.redis
+async def test_beats_into_redis_are_signed_by_the_device(redis_server: RedisServer, tmp_path: Path) -> None:
+    key = SigningKey.generate()
+    key.write(tmp_path, "device")
+    fields = {"router": {"redis": {"port": redis_server.port}}, "device_dir": str(tmp_path)}
+    reporter = reporter_of(load(EdgeSettings, "edge", **fields), None, SystemClock())
+    link = RedisLink(RedisAddress(port=redis_server.port), SystemClock())
+    store = RedisStateStore(link, SystemClock(), ttl_s=60)
+    assert reporter is not None
+    beat = Heartbeat(backend_id="signs", instance="instance-s", sequence=1, url="http://s:1", state=BackendState.READY)
+    try:
+        assert await reporter.report(beat) is Outcome.ACCEPTED
+        (signed,) = [each.signed for each in await store.reports() if each.heartbeat.backend_id == "signs"]
+    finally:
+        await reporter.close()
+        await store.close()
+    assert signed is not None
+    found = enrolment.read_signature(signed.signature)
+    assert found is not None
+    assert found[0] == enrolment.device_id_of(key.public.public_bytes_raw())
+    key.public.verify(found[1], enrolment.reporting(signed.body))
 
 
 def test_without_a_router_nothing_is_reported() -> None:

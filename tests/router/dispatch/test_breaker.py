@@ -7,7 +7,7 @@ import pytest
 from router.dispatch.budget import RetryBudget, RetryRules
 from router.dispatch.cooldown import MAX_COOL_MS, Cooldowns, retry_after_ms
 from router.dispatch.health import Health
-from router.dispatch.ledger import Ledger, Ledgers
+from router.dispatch.ledger import Ledger, Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.dispatch.verdict import MEANINGS, Outcome, outcome_of_status
 from shared.breaker import BreakerRules, CircuitBreaker
@@ -152,3 +152,43 @@ def test_a_mistaken_header_does_not_retire_a_backend() -> None:
 )  # fmt: skip
 def test_retry_after_in_both_forms(header: str | None, expected: int | None) -> None:
     assert retry_after_ms(header, unix_s=1_700_000_000.0) == expected
+
+
+def _tried(ledger: Ledger, outcome: Outcome, now_ms: int) -> None:
+    if ledger.enter(now_ms):
+        ledger.leave(outcome, now_ms)
+
+
+def test_every_other_failure_opens_the_breaker_too() -> None:
+    """An outlier never fails three times in a row, and is still no backend to send to."""
+    ledger = Ledger(RULES, OutlierRules(failure_ratio=0.5, least_attempts=10))
+    for n in range(9):
+        _tried(ledger, Outcome.OK if n % 2 else Outcome.FAILED, n)
+    assert ledger.breaker(9) is Breaker.CLOSED
+    _tried(ledger, Outcome.FAILED, 10)
+    assert ledger.breaker(10) is Breaker.OPEN
+
+
+def test_failures_that_are_long_past_or_the_requests_own_do_not_count() -> None:
+    ledger = Ledger(RULES, OutlierRules(failure_ratio=0.5, least_attempts=4))
+    for n in range(3):
+        _tried(ledger, Outcome.FAILED if n % 2 == 0 else Outcome.OK, n)
+    for n in range(20):
+        _tried(ledger, Outcome.RATE_LIMITED, 20_000 + n)
+        _tried(ledger, Outcome.REFUSED_REQUEST, 20_000 + n)
+    _tried(ledger, Outcome.FAILED, 20_100)
+    assert ledger.breaker(20_100) is Breaker.CLOSED
+
+
+def test_a_backend_whose_streams_all_stand_still_gets_no_more() -> None:
+    ledger = Ledger(RULES, OutlierRules(frozen_after_ms=1_000))
+    ledger.began_reading(0)
+    ledger.began_reading(500)
+    ledger.moved(900)
+    assert not ledger.is_frozen(1_900) and ledger.enter(1_900)
+    assert ledger.is_frozen(1_901) and ledger.breaker(1_901) is Breaker.OPEN and not ledger.enter(1_901)
+    ledger.moved(2_000)
+    assert ledger.breaker(2_000) is Breaker.CLOSED
+    ledger.ended_reading()
+    ledger.ended_reading()
+    assert not ledger.is_frozen(99_000), "nobody waits: nothing is known against it"

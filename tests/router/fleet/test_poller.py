@@ -63,6 +63,13 @@ async def test_without_a_capacity_route_the_model_list_serves(session: aiohttp.C
     assert all(line == "GET /v1/models" for c in cloud.connections for line in c.requests)
 
 
+async def test_capacity_says_what_features_a_model_has(session: aiohttp.ClientSession, cloud: Upstream) -> None:
+    cloud.capacity = [capacity(MODEL, BackendState.READY, features=("continuation", "tools"))]
+    poller = poller_of(session, cloud)
+    await poller.poll()
+    assert [m.features for m in poller.standing("b").models] == [("continuation", "tools")]
+
+
 async def test_models_said_by_the_operator_win(session: aiohttp.ClientSession, cloud: Upstream) -> None:
     said = (ServedModel(model_id="said"),)
     poller = poller_of(session, cloud, models=said)

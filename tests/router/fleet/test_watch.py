@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable
 
 import orjson
 import pytest
@@ -12,7 +13,7 @@ from shared import logs
 from shared.errors import StateUnavailable
 from shared.fleet import BackendState, Heartbeat
 from shared.state.memory import MemoryStateStore
-from shared.state.port import Report
+from shared.state.port import Report, Signed
 from shared.testing.clock import ManualClock
 
 
@@ -21,10 +22,10 @@ class FlakyStore(MemoryStateStore):
 
     gone = False
 
-    async def publish(self, heartbeat: Heartbeat) -> bool:
+    async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         if self.gone:
             raise StateUnavailable("gone")
-        return await super().publish(heartbeat)
+        return await super().publish(heartbeat, signed)
 
     async def reports(self) -> tuple[Report, ...]:
         if self.gone:
@@ -124,3 +125,30 @@ async def test_another_routers_newer_report_wins(clock: ManualClock) -> None:
     await clock.advance(61)
     await watch.refresh()
     assert watch.reports() == {}
+
+
+async def test_a_report_that_is_not_trusted_is_not_of_the_fleet(clock: ManualClock) -> None:
+    store = MemoryStateStore(clock, ttl_s=60)
+    await store.publish(beat("good", 1), Signed(b"{}", "by good"))
+    await store.publish(beat("forged", 1))
+
+    def trusted(reports: Iterable[Report]) -> list[Report]:
+        return [report for report in reports if report.signed is not None]
+
+    watch = FleetWatch(store, clock, last_known_ms=15_000, trusted=trusted)
+    await watch.refresh()
+    assert set(watch.reports()) == {"good"}
+
+
+async def test_an_old_report_that_is_put_back_is_not_taken_for_a_newer_one(clock: ManualClock) -> None:
+    """Its signature is good, and whoever can write to the store can repeat it."""
+    store = MemoryStateStore(clock, ttl_s=60)
+    await store.publish(beat("pi", 7))
+    watch = FleetWatch(store, clock, last_known_ms=15_000)
+    await watch.refresh()
+    await clock.advance(3)
+    await store.forget("pi")
+    await store.publish(beat("pi", 6))
+    await watch.refresh()
+    assert watch.reports()["pi"].heartbeat.sequence == 7
+    assert age_ms(watch, clock, "pi") == 3_000

@@ -206,3 +206,46 @@ async def test_slots_are_released_whatever_the_end(start_router: StartRouter, ed
         for asked in answered:
             async with asked as response:
                 assert response.status == 200
+
+
+async def test_a_backend_gets_no_more_than_its_limit(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """What is over the limit goes elsewhere, and is refused where there is nowhere else."""
+    router = await start_router(
+        edges=[{"id": "edge-1", "url": edge.url, "max_in_flight": 2}],
+        clouds=[{"id": "cloud-1", "url": cloud.url, "max_in_flight": 1}],
+    )
+    await eventually(lambda: all(b.state == "ready" for b in router.router.directory.snapshot().backends))
+    edge.default = cloud.default = lambda _: answers.silence()
+    held = [asyncio.create_task(router.ask(stream=True).__aenter__()) for _ in range(3)]
+    await edge.wait_exchanges(2)
+    await cloud.wait_exchanges(1)
+    async with router.ask(stream=True) as response:
+        assert response.status == 503 and response.headers["Retry-After"] == "1"
+        assert (await response.json())["error"]["code"] == "no_capacity"
+    assert len(edge.exchanges) == 2 and len(cloud.exchanges) == 1
+    for task in held:
+        task.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    await eventually(lambda: router.in_flight() == 0)
+
+
+async def test_a_frozen_backend_gets_no_new_requests(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """Its open stream stands still: the next request does not have to find that out for itself."""
+    router = await start_router(
+        clouds=[{"id": "cloud-1", "url": cloud.url}], outliers={"frozen_after_s": 0.3}, timeouts={"idle_s": 30}
+    )
+    await router.report(edge)
+    edge.script(answers.broken_stream("a", end=End.STALL))
+    async with router.ask(stream=True) as stalled:
+        await stalled.content.readany()
+        await eventually(lambda: router.router.directory.snapshot().backends[-1].breaker == "open")
+        async with router.ask() as response:
+            assert response.headers["x-isthmus-backend"] == "cloud-1"
+    await eventually(lambda: router.in_flight() == 0)
+    await router.report(edge)
+    async with router.ask(headers={"x-isthmus-route": "edge"}) as response:
+        assert response.headers["x-isthmus-backend"] == "edge-1"

@@ -94,7 +94,7 @@ _models = st.lists(
         served,
         st.none() | st.integers(1, 9_000),
         model=st.sampled_from([MODEL, "other"]),
-        features=st.sampled_from([(), ("tools",), ("structured_output",)]),
+        features=st.sampled_from([(), ("tools",), ("structured_output",), ("lora", "tools")]),
     ),
     max_size=2,
 ).map(tuple)
@@ -160,7 +160,7 @@ def rules() -> st.SearchStrategy[tuple[Rule, ...]]:
         models=_maybe(st.sampled_from([("small",), ("s*", "x"), ("other*",)])),
         keys=_maybe(st.sampled_from([("app-*",), ("ops",), ("*",)])),
         routes=_some(Route),
-        features=_some(["tools", "logprobs"]),
+        features=_some(["tools", "logprobs", "lora"]),
         min_prompt_tokens=_maybe(st.integers(1, 6_000)),
         max_prompt_tokens=_maybe(st.integers(1, 12_000)),
         week_minutes=_maybe(st.just(((480, 1_080), (1_920, 2_520)))),
@@ -208,7 +208,7 @@ def requests(draw: st.DrawFn) -> DecisionFacts:
         draw(st.sampled_from(Route)),
         prompt_tokens=draw(st.integers(1, 12_000)),
         max_tokens=draw(st.none() | st.integers(1, 5_000)),
-        features=draw(st.sampled_from([frozenset(), frozenset({"tools"})])),
+        features=draw(st.sampled_from([frozenset(), frozenset({"tools"}), frozenset({"lora"})])),
     )
     return replace(
         made,

@@ -264,6 +264,19 @@ def test_a_feature_that_no_allowed_backend_declares_is_said_as_such() -> None:
     assert _ids(decide(asked, fleet(undeclared), policy(), NOW_MS)) == ["edge"]
 
 
+@pytest.mark.parametrize("feature", ["lora", "continuation"])
+def test_a_feature_of_ours_needs_a_declaration(feature: str) -> None:
+    """A server that does not know the field answers as if it had not been sent."""
+    asked = facts(features=frozenset({feature}))
+    cloud = backend("cloud", Zone.CLOUD, models=(served(features=()),))
+    edge = backend("edge", models=(served(features=(feature, "tools")),))
+    decision = decide(asked, fleet(cloud, edge), policy(Mode.PREFER_CLOUD), NOW_MS)
+    assert _ids(decision) == ["edge"]
+    assert _why(decision, "cloud") is Rejection.FEATURE_MISSING
+    error = refusal(decide(asked, fleet(cloud), policy(), NOW_MS), asked)
+    assert (error.code, feature in error.message) == ("unsupported_feature", True)
+
+
 def test_a_cold_cloud_comes_last_but_is_woken_when_it_is_all_there_is() -> None:
     cold = backend("cloud", Zone.CLOUD, state=BackendState.SCALED_TO_ZERO, ttft_ms=None)
     both = decide(facts(), fleet(cold, EDGE), policy(Mode.PREFER_CLOUD), NOW_MS)
