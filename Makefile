@@ -4,7 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-helm test-slow bench bench-edge bench-router clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-slow bench bench-cloud \
+	bench-edge bench-router chaos clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -57,30 +58,56 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow" $(ARGS:tests/%=%),code=0; \
-		$(PYTEST) -m "not slow" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
-		$(PYTEST) -m "not slow" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow and not console" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow and not console" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
 	@$(BIN)/python helm/generate.py --check
 	$(BIN)/python -m pytest -n logical tests/helm $(ARGS)
 
+test-console: ## The router's console in a real Chromium; screenshots are kept in build/console
+	@$(INSTALL) edge-router dev console
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium >/dev/null; } \
+		|| { echo "error: the console's tests need Chromium. On Debian: apt install chromium" >&2; exit 1; }
+	$(BIN)/python -m pytest -m console tests/router/admin $(ARGS)
+
+test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
+	@$(INSTALL) edge-router cloud-cpu dev
+	cd tests && $(PYTEST) -m "not slow" cloud $(ARGS:tests/%=%)
+
 test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
 
-bench: ## Benchmarks, each of which prints the ratio it is about
+bench: ## Run all benchmarks and write docs/benchmarks.md with machine, date and ratios (ARGS="--only decide")
 	@$(INSTALL) edge-router dev
-	@for name in $(BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@$(BIN)/python -m loadtests.bench.everything $(ARGS)
+
+bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
+	@$(INSTALL) edge-router cloud-cpu dev
+	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 bench-edge: ## What agent, crash, swap, long prompt and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
+<<<<<<< HEAD
+bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+	@$(INSTALL) edge-router dev
+	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
+=======
 bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
+>>>>>>> main
+
+chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
+	@$(INSTALL) edge-router dev
+	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 3600 $(ARGS)
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

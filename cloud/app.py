@@ -20,7 +20,8 @@ def build(args: dict[str, Any]) -> Application:
     return ingress.bind(
         llm_deployments={model.model_id: _deployment(model, parsed) for model in parsed.models},
         model_cards={model.model_id: {"context_tokens": model.context_tokens} for model in parsed.models},
-        retry_after_s=parsed.life.retry_after_s,
+        life=parsed.life,
+        adapters={model.model_id: model.adapters for model in parsed.models if model.adapters is not None},
         only_loopback=bool(parsed.only_loopback),
     )
 
@@ -33,5 +34,9 @@ def _deployment(model: ModelSettings, args: AppArgs) -> Application:
         LLMConfig(**config),
         deployment_cls=ModelServer,
         name_prefix=DEPLOYMENT_PREFIX,
-        bind_kwargs={"expected_digest": model.digest, "only_loopback": bool(args.only_loopback)},
+        bind_kwargs={
+            "expected_digest": model.digest,
+            "adapters": model.adapters,
+            "only_loopback": bool(args.only_loopback),
+        },
     )

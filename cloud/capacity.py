@@ -16,6 +16,7 @@ from ray.serve.handle import DeploymentHandle
 from starlette.requests import Request
 from starlette.responses import Response
 
+from cloud.adapters.serving import store_of
 from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
 from cloud.loopback import keep_replica_on_loopback
 from cloud.options import INGRESS_NAME, ROUTING_CPUS, deployment_name
@@ -44,6 +45,7 @@ class Ops:
         self._body = b""
         self._read_ms: int | None = None
         self._draining = False
+        self._stores = {m.model_id: store_of(m.adapters, m.model_id) for m in args.models if m.adapters is not None}
 
     async def __call__(self, request: Request) -> Response:
         """GET /capacity below the route prefix."""
@@ -97,7 +99,9 @@ class Ops:
 
     async def _capacity(self, model: OpsModel, view: ServeView) -> CloudCapacity:
         loads = await self._loads(model) if view.model and view.model.running else None
-        return capacity_of(model, view, loads)
+        store = self._stores.get(model.model_id)
+        adapters = await asyncio.to_thread(store.digests) if store else {}
+        return capacity_of(model, view, loads, adapters)
 
     async def _loads(self, model: OpsModel) -> list[ReplicaLoad]:
         """The load of each replica that answers in time. Only asked where Serve lists running replicas."""

@@ -8,10 +8,13 @@ from typing import Annotated
 import orjson
 import typer
 
+from cloud import adapter_commands, sizing_commands
 from cloud.settings import CloudSettings
 from shared.settings import load
 
 app = typer.Typer(help="Cloud tier: vLLM under Ray Serve.", no_args_is_help=True)
+app.add_typer(sizing_commands.app)
+app.add_typer(adapter_commands.app, name="adapters")
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: $ISTHMUS_CONFIG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

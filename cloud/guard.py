@@ -5,10 +5,20 @@ Clients may come around the router, so the cloud tier checks bodies by the same 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from shared.errors import ClientError, InvalidRequest, IsthmusError, NotFound, PayloadTooLarge, UnsupportedMediaType
+from shared.errors import (
+    ClientError,
+    Forbidden,
+    InvalidRequest,
+    IsthmusError,
+    NotFound,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+)
+from shared.keys import ApiKey, authenticate
+from shared.keys import Scope as KeyScope
 from shared.openai.body import parse_object
 from shared.openai.envelope import envelope_bytes
 from shared.openai.facts import Endpoint
@@ -22,18 +32,26 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Guard:
-    """Reads and checks the body of each OpenAI route, then hands the same bytes on.
+    """Asks for a key where any is known, reads and checks the body of OpenAI routes, then hands the same bytes on.
 
     `sequences` gives, for each served model, the most sequences (prompts times `n`) that one request may ask for.
     """
 
-    def __init__(self, app: App, *, body_limit_bytes: int, sequences: Mapping[str, int]) -> None:
+    def __init__(
+        self, app: App, *, body_limit_bytes: int, sequences: Mapping[str, int], keys: Sequence[ApiKey] = ()
+    ) -> None:
         self._app = app
+        self._keys = keys
         self._body_limit_bytes = body_limit_bytes
         self._sequences = sequences
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection."""
+        try:
+            self._admit(scope)
+        except ClientError as error:
+            await respond(error, send)
+            return
         endpoint = _endpoint(scope)
         if endpoint is None:
             await self._app(scope, receive, send)
@@ -48,6 +66,14 @@ class Guard:
             await respond(error, send)
             return
         await self._app(scope, _replayed(raw, receive), send)
+
+    def _admit(self, scope: Scope) -> None:
+        """Whoever has no key is turned away before a byte of the body is read."""
+        if not self._keys or scope["type"] != "http":
+            return
+        values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"authorization"]
+        if KeyScope.INFERENCE not in authenticate(values, self._keys).scopes:
+            raise Forbidden("This key may not ask models.")
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body, of which at most the limit is ever held; None when the client left before its end."""
@@ -92,6 +118,8 @@ async def respond(error: IsthmusError, send: Send) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(max(1, error.retry_after_s)).encode()))
+    if error.status == 401:
+        headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -10,13 +10,17 @@ The values that differ from Ray's defaults, and why:
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from cloud.scaling.policy import Goals
+from cloud.scaling.serve import IMPORT_PATH
 from cloud.settings import CPU_KV_CACHE_BYTES, AcceleratorSettings, AppArgs, AutoscalingSettings, ModelSettings
 
 DEPLOYMENT_PREFIX = "model:"
 INGRESS_NAME = "ingress"
 SURGE_PERCENT = 100
+_PREFIX_ROUTER = "ray.serve.llm.request_router.PrefixCacheAffinityRouter"
 _SPIN_COUNT = 2000
 """How long an OpenMP thread waits busily. By default it waits so long that, once anything else wants the cores, the
 threads of one engine wait for each other's time slices: small matrix products then take five to seven times as long."""
@@ -60,19 +64,28 @@ def engine_kwargs(model: ModelSettings, accelerator: AcceleratorSettings) -> dic
         kwargs["kv_cache_memory_bytes"] = kv_cache_bytes
     if model.tool_call_parser is not None:
         kwargs |= {"enable_auto_tool_choice": True, "tool_call_parser": model.tool_call_parser}
+    if model.adapters is not None:
+        count = model.adapters.count
+        kwargs |= {"enable_lora": True, "max_loras": count, "max_cpu_loras": count}
+        kwargs["max_lora_rank"] = model.adapters.rank_limit
     return kwargs | model.engine_kwargs
 
 
 def deployment_config(model: ModelSettings, args: AppArgs) -> dict[str, Any]:
     """Serve options of the model's deployment."""
     scaling = model.autoscaling
-    return {
-        "autoscaling_config": _autoscaling(scaling),
-        "max_ongoing_requests": scaling.max_ongoing_requests,
-        "max_queued_requests": scaling.max_queued_requests,
-        # The engine's CPUs are in its bundle; the replica actor itself only passes tokens on.
-        "ray_actor_options": {"num_cpus": 0},
-    } | _life(args)
+    router = {"request_router_config": {"request_router_class": _PREFIX_ROUTER}} if model.routing == "prefix" else {}
+    return (
+        router
+        | {
+            "autoscaling_config": _autoscaling(scaling),
+            "max_ongoing_requests": scaling.max_ongoing_requests,
+            "max_queued_requests": scaling.max_queued_requests,
+            # The engine's CPUs are in its bundle; the replica actor itself only passes tokens on.
+            "ray_actor_options": {"num_cpus": 0},
+        }
+        | _life(args)
+    )
 
 
 def ingress_config(args: AppArgs) -> dict[str, Any]:
@@ -123,11 +136,26 @@ def _autoscaling(scaling: AutoscalingSettings) -> dict[str, Any]:
         "initial_replicas": scaling.min_replicas,
         "max_replicas": scaling.max_replicas,
         "target_ongoing_requests": scaling.target_ongoing_requests,
-        "upscale_delay_s": scaling.upscale_delay_s,
-        "downscale_delay_s": scaling.downscale_delay_s,
-        "downscale_to_zero_delay_s": scaling.downscale_to_zero_delay_s,
         "look_back_period_s": scaling.look_back_period_s,
+        "policy": {"policy_function": IMPORT_PATH, "policy_kwargs": asdict(goals(scaling))},
+        # Decided by the policy; Ray's would come on top.
+        "upscale_delay_s": 0.0,
+        "downscale_delay_s": 0.0,
+        "downscale_to_zero_delay_s": 0.0,
     }
+
+
+def goals(scaling: AutoscalingSettings) -> Goals:
+    """What the scaling policy aims at under these settings."""
+    return Goals(
+        target_requests=scaling.target_ongoing_requests,
+        min_replicas=scaling.min_replicas,
+        max_replicas=scaling.max_replicas,
+        up_delay_s=scaling.upscale_delay_s,
+        down_delay_s=scaling.downscale_delay_s,
+        to_zero_delay_s=scaling.downscale_to_zero_delay_s,
+        kv_ceiling_ratio=scaling.kv_ceiling_ratio,
+    )
 
 
 def _life(args: AppArgs) -> dict[str, Any]:

@@ -26,13 +26,22 @@ from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionReq
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
+from cloud.adapters.resident import ResidentAdapters
+from cloud.adapters.serving import adapter_of, base_model, one_error, renamed, resident_adapters, store_of
+from cloud.adapters.store import unknown_adapter
+from cloud.awake import Awake
 from cloud.checkpoint import digest_of
+from cloud.control_text import ControlText
 from cloud.guard import Guard, unknown_model
+from cloud.load import EngineLoad
 from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
-from cloud.settings import AppArgs
+from cloud.scaling.serve import KV_METRIC
+from cloud.settings import AdapterSettings, AppArgs, LifeSettings
+from cloud.streams import EventStream
 from shared.errors import (
     BackendError,
+    CapacityError,
     DigestMismatch,
     Draining,
     InvalidRequest,
@@ -58,38 +67,22 @@ class LocalModel(CallbackBase):  # type: ignore[misc]  # Ray ships no types
         self.ctx.run_init_node = False
 
 
-class EngineLoad:
-    """A vLLM stat logger that keeps the scheduler's last figures."""
-
-    def __init__(self) -> None:
-        self.waiting = 0
-        self.kv_cache_use_ratio = 0.0
-
-    def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
-        """Called by vLLM after each step."""
-        if scheduler_stats is not None:
-            self.waiting = scheduler_stats.num_waiting_reqs
-            self.kv_cache_use_ratio = scheduler_stats.kv_cache_usage
-
-    def log(self, *_: Any, **__: Any) -> None:
-        """Nothing is written."""
-
-    def log_engine_initialized(self) -> None:
-        """Nothing is written."""
-
-    def record_sleep_state(self, *_: Any, **__: Any) -> None:
-        """Engines here do not sleep."""
-
-
 class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     """One replica: an engine, a watchdog over it, and its load."""
 
     async def __init__(  # type: ignore[misc]  # Serve awaits constructors
-        self, llm_config: LLMConfig, *, expected_digest: str | None, only_loopback: bool
+        self,
+        llm_config: LLMConfig,
+        *,
+        expected_digest: str | None,
+        adapters: AdapterSettings | None,
+        only_loopback: bool,
     ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
         self._expected_digest = expected_digest
+        self._adapter_settings = adapters
+        self._adapters: ResidentAdapters | None = None
         await super().__init__(llm_config, engine_cls=_engine_class(llm_config))
 
     async def start(self) -> None:
@@ -105,6 +98,11 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         self._load = EngineLoad()
         self._client.logger_manager.stat_loggers.append(self._load)
         self._watchdog = asyncio.create_task(self._leave_with_engine())
+        if self._adapter_settings is not None:
+            model = self._llm_config.model_loading_config
+            base = base_model(model.model_id, model.model_source, self._expected_digest)
+            self._adapters = resident_adapters(self._adapter_settings, base, self.engine._oai_models)
+        self._control_text = ControlText(getattr(self._client.get_tokenizer(), "get_added_vocab", dict)())
         await self._warm_up()
         self._stages_s = {
             "engine": round(started_s - began_s, 1),
@@ -119,8 +117,8 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     def _client(self) -> Any:
         return self.engine._engine_client
 
-    async def engine_stats(self) -> dict[str, float]:
-        """Requests that run and wait, and the share of the KV cache in use.
+    async def engine_stats(self) -> dict[str, Any]:
+        """Requests that run and wait, the share of the KV cache in use and its size, prefix hits, tokens each second.
 
         The scheduler reports only while it works, so after the last request ended or was aborted its figures are
         old; the count of unfinished requests never is.
@@ -128,7 +126,39 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
         unfinished = self._client.output_processor.get_num_unfinished_requests()
         waiting = min(self._load.waiting, unfinished)
         ratio = self._load.kv_cache_use_ratio if unfinished else 0.0
-        return {"running": unfinished - waiting, "waiting": waiting, "kv_cache_use_ratio": min(1.0, ratio)}
+        return {
+            "running": unfinished - waiting,
+            "waiting": waiting,
+            "kv_cache_use_ratio": min(1.0, ratio),
+            "kv_cache_tokens": self._client.vllm_config.cache_config.kv_cache_size_tokens,
+            "prefix_hit_ratio": self._load.prefix_hit_ratio,
+            "output_tokens_per_s": round(self._load.output_tokens_per_s, 1),
+            "adapters": tuple(self._adapters.resident()) if self._adapters else (),
+        }
+
+    async def _maybe_resolve_lora_from_multiplex(self) -> None:
+        """Ray would ask its own loader, which knows remote stores alone."""
+
+    async def _run_request(self, request: Any, **how: Any) -> AsyncGenerator[Any, None]:
+        """Run `request` with control tokens in its texts broken, and with the adapter that its model names."""
+        asked = request.model
+        name = adapter_of(asked)
+        try:
+            if isinstance(request, ChatCompletionRequest):
+                request = self._control_text.defuse(request)
+            if name is not None:
+                if self._adapters is None:
+                    raise unknown_adapter()
+                # The name that the engine knows this version by.
+                request.model = await self._adapters.engine_name(name)
+        except IsthmusError as error:
+            return one_error(error)
+        answer: AsyncGenerator[Any, None] = await super()._run_request(request, **how)
+        return answer if name is None else renamed(answer, request.model, asked)
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the scaling policy is told of this replica."""
+        return {KV_METRIC: (await self.engine_stats())["kv_cache_use_ratio"]}
 
     async def _leave_with_engine(self) -> None:
         """End the replica as soon as its engine is dead: until then it would fail fast, and so draw traffic."""
@@ -162,11 +192,15 @@ def _engine_class(llm_config: LLMConfig) -> Any:
 class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     """The OpenAI routes over the model deployments; drains on request and keeps our error shape."""
 
-    def __init__(self, *, retry_after_s: int, only_loopback: bool, **kwargs: Any) -> None:
+    def __init__(
+        self, *, life: LifeSettings, adapters: dict[str, AdapterSettings], only_loopback: bool, **kwargs: Any
+    ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
         super().__init__(**kwargs)
-        self._retry_after_s = retry_after_s
+        self._life = life
+        self._awake = Awake()
+        self._adapter_stores = {model_id: store_of(each, model_id) for model_id, each in adapters.items()}
         self._draining = False
         self._open = 0
 
@@ -184,13 +218,21 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
 
     async def models(self) -> dict[str, Any]:
         """GET /v1/models: every configured model, also one that is scaled to zero."""
-        return {"object": "list", "data": [self._card(model_id) for model_id in self._model_cards]}
+        cards = [self._card(model_id) for model_id in self._model_cards]
+        for model_id, store in self._adapter_stores.items():
+            for name in await asyncio.to_thread(store.names):
+                with contextlib.suppress(IsthmusError):
+                    cards.append(await asyncio.to_thread(self._adapter_card, model_id, name))
+        return {"object": "list", "data": cards}
 
     async def model_data(self, model: str) -> dict[str, Any]:
         """GET /v1/models/{model}."""
-        if model not in self._model_cards:
+        base, _, adapter = model.partition(":")
+        if base not in self._model_cards:
             raise unknown_model()
-        return self._card(model)
+        if not adapter:
+            return self._card(model)
+        return await asyncio.to_thread(self._adapter_card, base, adapter)
 
     async def begin_drain(self) -> None:
         """Refuse new requests from now on; those that run go on."""
@@ -204,6 +246,24 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         facts: dict[str, Any] = self._model_cards[model_id]
         return {"id": model_id, "object": "model", "created": 0, "owned_by": "isthmus"} | facts
 
+    def _adapter_card(self, base: str, name: str) -> dict[str, Any]:
+        store = self._adapter_stores.get(base)
+        if store is None:
+            raise unknown_adapter()
+        digest = store.current(name).manifest.digest
+        return self._card(base) | {"id": f"{base}:{name}", "parent": base, "digest": digest}
+
+    async def _require_adapter(self, model: str) -> None:
+        """Raises NotFound for an adapter that is not registered."""
+        base, colon, name = model.partition(":")
+        store = self._adapter_stores.get(base)
+        if colon and not (store is not None and await asyncio.to_thread(store.has, name)):
+            raise unknown_adapter()
+
+    def _get_configured_serve_handle(self, model_id: str) -> Any:
+        """A handle to any replica: each finds its adapters itself, and none is waited for because it has one."""
+        return super()._get_configured_serve_handle(model_id.partition(":")[0])
+
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
         self._open += 1
@@ -215,14 +275,18 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     async def _answer(self, body: Any, request: Request, *, method: str, prompt_field: str) -> Response:
         if self._draining:
             raise Draining("The cloud tier is shutting down.")
+        await self._require_adapter(body.model)
         with self._counted():
-            items = self._items(self._get_response(body=body, call_method=method, raw_request=request), prompt_field)
-            first = await anext(items)
-            if not isinstance(first, bytes):
-                return Response(first.model_dump_json(), media_type="application/json")
-        return StreamingResponse(self._stream(first, items), media_type="text/event-stream", headers=_STREAM_HEADERS)
+            source = self._get_response(body=body, call_method=method, raw_request=request)
+            items = self._items(source, body.model, prompt_field)
+            events = EventStream(items, self._life.keepalive_s)
+            if getattr(body, "stream", False):
+                await events.open()
+            else:
+                return Response((await anext(items)).model_dump_json(), media_type="application/json")
+        return StreamingResponse(self._stream(events), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
-    async def _items(self, source: AsyncGenerator[Any, None], prompt_field: str) -> AsyncIterator[Any]:
+    async def _items(self, source: AsyncGenerator[Any, None], model: str, prompt_field: str) -> AsyncIterator[Any]:
         """What the replica sends: encoded events of a stream, or one whole response.
 
         Raises:
@@ -231,6 +295,8 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         try:
             async for batch in source:
                 for item in batch if isinstance(batch, list) else [batch]:
+                    if isinstance(item, IsthmusError):
+                        raise item
                     if isinstance(item, ErrorResponse):
                         details = item.error
                         param = getattr(details, "param", None)
@@ -241,20 +307,25 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
                             raise refused
                     yield item
         except BackPressureError:
-            raise Overloaded(
-                "All replicas are busy and the queue is full.", retry_after_s=self._retry_after_s
-            ) from None
+            raise await self._refusal(model) from None
         except DeploymentUnavailableError:
-            raise NotReady("The model is not available now.", retry_after_s=self._retry_after_s) from None
+            raise NotReady("The model is not available now.", retry_after_s=self._life.cold_retry_after_s) from None
         except RayError as error:
             raise engine_failed() from error
 
-    async def _stream(self, first: bytes, items: AsyncIterator[Any]) -> AsyncIterator[bytes]:
+    async def _refusal(self, model: str) -> CapacityError:
+        """Why the queue is full: replicas that are busy soon have room, one that must start first takes longer."""
+        if await self._awake.has_replica(model.partition(":")[0]):
+            return Overloaded("All replicas are busy and the queue is full.", retry_after_s=self._life.retry_after_s)
+        return NotReady(
+            "The model is being started and its queue is full.", retry_after_s=self._life.cold_retry_after_s
+        )
+
+    async def _stream(self, events: EventStream) -> AsyncIterator[bytes]:
         """Events as they come; a failure in the middle is one error event, after which no `[DONE]` follows."""
         with self._counted():
             try:
-                yield first
-                async for event in items:
+                async for event in events:
                     yield event
             except IsthmusError as error:
                 yield error_event(error)
@@ -276,6 +347,7 @@ def ingress_class(args: AppArgs) -> Any:
         Guard,
         body_limit_bytes=args.ingress.body_limit_bytes,
         sequences={model.model_id: model.max_num_seqs for model in args.models},
+        keys=tuple(each.key() for each in args.keys),
     )
     app.add_exception_handler(IsthmusError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -65,6 +65,9 @@ class _PlainDumper(yaml.SafeDumper):
 
 
 def _on_cluster(model: ModelSettings, checkpoints: PurePosixPath) -> ModelSettings:
+    if model.adapters is not None and model.adapters.folder is None:
+        adapters = model.adapters.model_copy(update={"folder": str(checkpoints / "adapters")})
+        model = model.model_copy(update={"adapters": adapters})
     if model.package is None:
         return model
     return model.model_copy(update={"source": str(checkpoints / model.package)})

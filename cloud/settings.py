@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from shared.http.intake import DEFAULT_LIMIT_BYTES
+from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings
 
 PACKAGE_PREFIX = "package:"
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 MODEL_ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,127}$"
 ENGINE_SETTINGS = {
     "model": "source",
@@ -23,6 +33,10 @@ ENGINE_SETTINGS = {
     "enforce_eager": "enforce_eager",
     "enable_auto_tool_choice": "tool_call_parser",
     "tool_call_parser": "tool_call_parser",
+    "enable_lora": "adapters",
+    "max_loras": "adapters.count",
+    "max_cpu_loras": "adapters.count",
+    "max_lora_rank": "adapters.rank_limit",
 }
 """Engine arguments that have a setting of their own, so that each fact is said in one place."""
 
@@ -41,6 +55,7 @@ class AutoscalingSettings(_Section):
     target_ongoing_requests: float = Field(16, gt=0, description="Requests per replica that autoscaling aims at.")
     max_ongoing_requests: int = Field(64, ge=1, description="Requests one replica takes at the same time.")
     max_queued_requests: int = Field(128, ge=1, description="Requests that wait beyond that; more get 429.")
+    kv_ceiling_ratio: float = Field(0.85, gt=0, le=1, description="Share of its KV cache a replica shall use at most.")
     upscale_delay_s: float = Field(5, ge=0, description="Load must stay high this long before replicas are added.")
     downscale_delay_s: float = Field(300, ge=0, description="Load must stay low this long before one is removed.")
     downscale_to_zero_delay_s: float = Field(600, ge=0, description="Idle time before the last replica is removed.")
@@ -53,6 +68,41 @@ class AutoscalingSettings(_Section):
         if self.target_ongoing_requests > self.max_ongoing_requests:
             raise ValueError("target_ongoing_requests is over max_ongoing_requests, so load could never reach it")
         return self
+
+
+class KeySettings(_Section):
+    """One API key, known by its hash."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name of the key for people.")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$", description="Hex SHA-256 of the key.")
+    scopes: frozenset[Scope] = Field(default=frozenset({Scope.INFERENCE}), description="What the key may do.")
+
+    @field_serializer("scopes")
+    def _in_order(self, scopes: frozenset[Scope]) -> list[str]:
+        return sorted(scopes)
+
+    def key(self) -> ApiKey:
+        """The key as requests are held against it."""
+        return ApiKey(self.name, self.sha256, self.scopes)
+
+
+class AdapterSettings(_Section):
+    """LoRA adapters of one model, served as `model:adapter`."""
+
+    folder: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Where adapters are registered; unset: cloud-adapters in the Isthmus home, on a cluster the folder "
+        "adapters beside the checkpoints, which every node sees.",
+    )
+    trust: str | None = Field(
+        default=None,
+        pattern="^/",
+        description="Folder of trusted public keys; unset: trust in the Isthmus home. With any key there, adapters "
+        "must be signed.",
+    )
+    count: int = Field(4, ge=1, le=256, description="Adapters that a replica keeps loaded and may batch together.")
+    rank_limit: Literal[8, 16, 32, 64, 128, 256] = Field(16, description="Highest rank of any module.")
 
 
 class ModelSettings(_Section):
@@ -89,8 +139,14 @@ class ModelSettings(_Section):
     enforce_eager: bool | None = Field(
         default=None, description="Skip graph compilation; unset: true on CPU, where it triples the start, else false."
     )
+    routing: Literal["balanced", "prefix"] = Field(
+        "balanced",
+        description="Which replica takes a request: the less busy of two, or the one whose cache knows most of the "
+        "prompt while load is even; the latter pays where many requests share a long beginning.",
+    )
     threads: int = Field(2, ge=1, description="CPU threads (and CPUs reserved) of one replica's engine.")
     tool_call_parser: str | None = Field(default=None, description="Enables tool calls with this parser of vLLM.")
+    adapters: AdapterSettings | None = Field(default=None, description="Set to serve LoRA adapters; costs speed.")
     engine_kwargs: dict[str, Any] = Field(default_factory=dict, description="Further vLLM engine arguments.")
     autoscaling: AutoscalingSettings = Field(default_factory=AutoscalingSettings)
 
@@ -138,6 +194,12 @@ class LifeSettings(_Section):
     drain_s: float = Field(60, ge=0, description="Time that running requests get when a replica or the tier stops.")
     start_timeout_s: float = Field(900, gt=0, description="Time until all models must be ready.")
     retry_after_s: int = Field(2, ge=1, description="Retry-After of refused requests.")
+    cold_retry_after_s: int = Field(
+        30, ge=1, description="Retry-After where no replica runs: about what a start takes."
+    )
+    keepalive_s: float = Field(
+        15, ge=0, description="Streams that wait for their first token get a comment this often; 0: none."
+    )
 
 
 class RaySettings(_Section):
@@ -162,13 +224,14 @@ def _default_models() -> tuple[ModelSettings, ...]:
 class CloudSettings(SectionSettings, section="cloud"):
     """Section `cloud` of the settings file."""
 
-    host: str = Field("127.0.0.1", description="Address of the OpenAI API; the API itself asks for no key.")
+    host: str = Field("127.0.0.1", description="Address of the OpenAI API; beyond loopback it needs keys.")
     port: int = Field(8000, ge=1, le=65535, description="Port of the OpenAI API.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     models: tuple[ModelSettings, ...] = Field(default_factory=_default_models, min_length=1)
     accelerator: AcceleratorSettings = Field(default_factory=AcceleratorSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
+    keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
     ray: RaySettings = Field(default_factory=RaySettings)
 
     @field_validator("models")
@@ -178,6 +241,19 @@ class CloudSettings(SectionSettings, section="cloud"):
             raise ValueError("two models have the same model_id")
         return models
 
+    @field_validator("keys")
+    @classmethod
+    def _keys_differ(cls, keys: tuple[KeySettings, ...]) -> tuple[KeySettings, ...]:
+        if len({key.name for key in keys}) < len(keys):
+            raise ValueError("two keys have the same name")
+        return keys
+
+    @model_validator(mode="after")
+    def _reachable_with_keys_only(self) -> CloudSettings:
+        if self.host not in _LOOPBACK and not self.keys:
+            raise ValueError("host is not a loopback address: set keys, or bind 127.0.0.1")
+        return self
+
 
 class AppArgs(_Section):
     """What `cloud.app:build` needs of the settings: the `args` of the application in a Serve config."""
@@ -186,6 +262,7 @@ class AppArgs(_Section):
     accelerator: AcceleratorSettings = Field(default_factory=AcceleratorSettings)
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
+    keys: tuple[KeySettings, ...] = ()
     only_loopback: Literal[True] | None = Field(default=None, description="Set for a private cluster of one machine.")
 
     @classmethod
@@ -196,6 +273,7 @@ class AppArgs(_Section):
             accelerator=settings.accelerator,
             ingress=settings.ingress,
             life=settings.life,
+            keys=settings.keys,
         )
 
 
@@ -208,6 +286,7 @@ class OpsModel(_Section):
     context_tokens: int
     max_num_seqs: int
     tool_call_parser: str | None = None
+    adapters: AdapterSettings | None = None
 
 
 class OpsArgs(_Section):

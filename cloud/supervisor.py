@@ -28,7 +28,7 @@ from cloud.checkpoint import Checkpoint, Progress, prepare
 from cloud.package import find
 from cloud.plan import Plan
 from cloud.processes import MARK, sweep
-from cloud.settings import AppArgs, CloudSettings, ModelSettings
+from cloud.settings import AdapterSettings, AppArgs, CloudSettings, ModelSettings
 from shared import logs
 from shared.errors import SettingsError
 from shared.http.binding import bind
@@ -247,6 +247,8 @@ def _args(settings: CloudSettings) -> AppArgs:
 
 def _resolved(model: ModelSettings) -> ModelSettings:
     log = logs.get("cloud")
+    if model.adapters is not None:
+        model = model.model_copy(update={"adapters": adapter_folders(model.adapters)})
     checkpoint = prepared(model, lambda step: log.info("checkpoint", model=model.model_id, step=step))
     if checkpoint is None:
         return model
@@ -257,6 +259,12 @@ def _resolved(model: ModelSettings) -> ModelSettings:
         "tokenizer": tokenizer.fingerprint if tokenizer else None,
     }
     return model.model_copy(update=facts)
+
+
+def adapter_folders(adapters: AdapterSettings) -> AdapterSettings:
+    """The same settings with both folders named."""
+    folder, trust = adapters.folder or str(home() / "cloud-adapters"), adapters.trust or str(home() / "trust")
+    return adapters.model_copy(update={"folder": folder, "trust": trust})
 
 
 def _locked(folder: Path) -> IO[str]:

@@ -106,6 +106,7 @@ DASHBOARDS = (
                 "short",
                 {
                     "store up": f"min(isthmus_router_state_store_up{ROUTER})",
+                    "silent agents": f"max(isthmus_router_stale_backends{ROUTER})",
                     "records lost": f"sum(increase(isthmus_router_audit_lost_total{ROUTER}[$__rate_interval]))",
                 },
             ),

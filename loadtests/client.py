@@ -1,4 +1,4 @@
-"""Sends one streamed request and times what arrives; works under gevent as well as on threads.
+"""Sends one request and times what arrives; works under gevent as well as on threads.
 
 urllib3's `read1` returns as soon as bytes are there, one HTTP chunk at most, so a time stamp taken after it is the
 arrival. Clients that fill a buffer first would stamp many tokens with the time of the last one.
@@ -8,33 +8,51 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
+import orjson
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
 
 from loadtests.streaming import Failure, Limits, Outcome, StreamMeter
 
 TIER_HEADER = "x-isthmus-tier"
+_REFUSALS = frozenset({"privacy_unavailable", "blocked_by_policy"})
+_ENVELOPE_BYTES = 64 * 1024
 
 
-def new_pool(*, connect_s: float, stall_s: float) -> urllib3.PoolManager:
-    """A pool of one connection that never retries and never follows a redirect: every fault is seen."""
+def new_pool(*, connect_s: float, stall_s: float, connections: int = 1) -> urllib3.PoolManager:
+    """A pool of so many connections that never retries and never follows a redirect: every fault is seen."""
     timeout = urllib3.Timeout(connect=connect_s, read=stall_s)
-    return urllib3.PoolManager(num_pools=1, maxsize=1, retries=False, timeout=timeout)
+    return urllib3.PoolManager(num_pools=1, maxsize=connections, retries=False, timeout=timeout)
 
 
-def send(pool: urllib3.PoolManager, url: str, body: bytes, headers: Mapping[str, str], limits: Limits) -> Outcome:
-    """POST `body` to `url` and follow the event stream to its end."""
-    started_s = time.monotonic()
+def send(
+    pool: urllib3.PoolManager,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    limits: Limits,
+    *,
+    streamed: bool = True,
+    due_s: float | None = None,
+) -> Outcome:
+    """POST `body` to `url` and follow the answer to its end.
+
+    Times count from `due_s`, the monotonic second at which the request was to be sent (None: from now), so that a
+    generator that is late makes nothing look faster.
+    """
+    started_s = time.monotonic() if due_s is None else due_s
     try:
         response = pool.request("POST", url, body=body, headers=headers, preload_content=False)
     except HTTPError as error:
         return Outcome(failure=_failure_of(error), status=None, total_ms=_ms_since(started_s))
     tier = response.headers.get(TIER_HEADER)
     if response.status != 200:
-        outcome = Outcome(Failure.STATUS, response.status, total_ms=_ms_since(started_s), tier=tier)
-        response.close()
-        return outcome
+        return _refusal(response, started_s, tier)
+    if not streamed:
+        return _whole(response, started_s, tier)
     meter = StreamMeter(started_s=started_s, limits=limits)
     _follow(response, meter)
     outcome = meter.outcome(tier=tier)
@@ -51,6 +69,43 @@ def _follow(response: urllib3.BaseHTTPResponse, meter: StreamMeter) -> None:
                 meter.end(time.monotonic())
     except HTTPError as error:
         meter.end(time.monotonic(), _failure_of(error))
+
+
+def _refusal(response: urllib3.BaseHTTPResponse, started_s: float, tier: str | None) -> Outcome:
+    """A status that is not 200: which one, and the code that the envelope gives."""
+    total_ms = _ms_since(started_s)
+    try:
+        code = _code_of(response.read(_ENVELOPE_BYTES))
+    except HTTPError:
+        code = None
+    response.close()
+    failure = Failure.REFUSED if code in _REFUSALS else Failure.STATUS
+    return Outcome(failure, response.status, total_ms=total_ms, tier=tier, code=code)
+
+
+def _whole(response: urllib3.BaseHTTPResponse, started_s: float, tier: str | None) -> Outcome:
+    """An answer that is no stream: an object with `data` or `choices` that hold something."""
+    try:
+        body = response.read()
+    except HTTPError as error:
+        response.close()
+        return Outcome(_failure_of(error), 200, total_ms=_ms_since(started_s), tier=tier)
+    outcome = Outcome(None, 200, total_ms=_ms_since(started_s), tier=tier)
+    response.release_conn()
+    try:
+        value: Any = orjson.loads(body)
+        good = isinstance(value, dict) and bool(value.get("data") or value.get("choices"))
+    except orjson.JSONDecodeError:
+        good = False
+    return outcome if good else replace(outcome, failure=Failure.MALFORMED)
+
+
+def _code_of(body: bytes) -> str | None:
+    try:
+        code = orjson.loads(body)["error"]["code"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return code if isinstance(code, str) else None
 
 
 def _let_go(response: urllib3.BaseHTTPResponse, *, reuse: bool) -> None:

@@ -15,6 +15,7 @@ import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.admin.wiring import Admin
 from router.audit.files import load_key
 from router.audit.log import AuditLog
 from router.audit.storage import AuditStorage, Sync
@@ -27,7 +28,10 @@ from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
+from router.fleet.drains import Drains
 from router.fleet.poller import CapacityPoller, Polled
+from router.fleet.staleness import StaleWatch
+from router.fleet.traffic import Traffic
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
@@ -39,8 +43,10 @@ from router.http.fleet import Fleet
 from router.http.inference import Inference, InferenceParts
 from router.http.judge import Judge
 from router.http.models import Models
+from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
+from router.http.signin import SignIns
 from router.inforce import follow_policy
 from router.keys.ring import Keyring
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
@@ -70,6 +76,9 @@ from shared.keys import ApiKey
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
 
+DRAINS_INTERVAL_S = 1.0
+"""How soon a router sees what another one drained."""
+
 
 @dataclass(frozen=True, slots=True)
 class Router:
@@ -92,6 +101,9 @@ class _Fleet(NamedTuple):
     health: Health
     directory: FleetDirectory
     devices: Devices
+    drains: Drains
+    traffic: Traffic
+    stale: StaleWatch
 
     def before(self, stores: Stores) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What has to be known ahead of the first request."""
@@ -116,52 +128,63 @@ async def build_router(
     settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
 ) -> Router:
     """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
-    `member` says that this is one of several workers.
-
-    Raises:
-        SettingsError: a file, folder, policy or address in the settings does not work.
+    `member` says that this is one of several workers. Raises SettingsError: a file, folder, policy or address in the
+    settings does not work.
     """
     check_binding(settings)
-    registry, lifecycle = new_registry(), Lifecycle()
-    metrics = RouterMetrics(registry)
+    lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
-    fleet = _fleet(settings, stores := open_stores(settings, clock, member), clock)
-    doorkeeper = Doorkeeper(_keyring(settings, stores, clock), denials(audit, clock))
+    stores = open_stores(settings, clock, member)
+    doorkeeper, signins = _doors(settings, audit_key, stores, audit, clock)
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
+    fleet = _fleet(settings, stores, policies, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         quota=(quota := Quota(stores.limiter)),
-        judge=(judge := Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases)),
+        judge=Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases),
         dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
         directory=fleet.directory,
         health=fleet.health,
+        traffic=fleet.traffic,
         audit=audit,
         metrics=metrics,
         clock=clock,
-        sessions=(sessions := _sessions(settings.sessions, audit_key, clock, member)),
+        sessions=_sessions(settings.sessions, audit_key, clock, member),
         answers=_answers(settings.scan, scanner, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
         in_flight_limit=settings.limits.in_flight,
         keepalive_s=settings.keepalive_s,
     )
-    handlers = Handlers(
-        inference=(inference := Inference(parts)),
-        models=Models(doorkeeper, fleet.directory, settings.aliases),
-        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices),
-        devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
-        explain=Explain(doorkeeper, judge, sessions, body_limit_bytes=settings.limits.body_bytes),
-        feedback=Feedback(doorkeeper, audit, audit_folder(settings.audit), clock),
-        probes=Probes(lifecycle),
-        metrics=Metrics(doorkeeper, registry, metrics, fleet.directory, fleet.health, clock, member),
-    )
-    loops = (inference.expire, *_loops(settings, audit, fleet, policies, clock), *stores.loops)
+    handlers = _handlers(settings, parts, fleet, registry, member)
+    folder, drains = audit_folder(settings.audit), fleet.drains
+    admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, fleet.stale.limit_ms, folder)
+    loops = [handlers.inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
+    loops += stores.loops
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
-    app = build(handlers, before=fleet.before(stores), loops=loops, after=after)
-    return Router(app, lifecycle, fleet.directory, registry, policies)
+    application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
+    return Router(application, lifecycle, fleet.directory, registry, policies)
+
+
+def _handlers(
+    settings: RouterSettings, parts: InferenceParts, fleet: _Fleet, registry: CollectorRegistry, member: Member | None
+) -> Handlers:
+    doorkeeper, clock = parts.doorkeeper, parts.clock
+    limit_bytes = settings.limits.body_bytes
+    return Handlers(
+        inference=Inference(parts),
+        models=Models(doorkeeper, fleet.directory, settings.aliases),
+        fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices, fleet.traffic, fleet.stale.limit_ms),
+        devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
+        explain=Explain(doorkeeper, parts.judge, parts.sessions, body_limit_bytes=limit_bytes),
+        feedback=Feedback(doorkeeper, parts.audit, audit_folder(settings.audit), clock),
+        probes=Probes(parts.lifecycle),
+        metrics=Metrics(doorkeeper, registry, parts.metrics, fleet.directory, fleet.health, clock, fleet.stale, member),
+        openapi=OpenApi(doorkeeper),
+    )
 
 
 def _loops(
@@ -173,7 +196,9 @@ def _loops(
         lambda: fleet.watch.run(settings.state.refresh_ms / 1000),
         lambda: fleet.poller.run(settings.capacity_interval_s),
         lambda: policies.run(settings.policy.reload_s),
+        lambda: fleet.drains.follow(DRAINS_INTERVAL_S),
         lambda: fleet.tls.following.run(clock),
+        fleet.stale.run,
     ]
     return [*loops, audit.keep_synced] if settings.audit.sync is Sync.SECOND else loops
 
@@ -182,19 +207,27 @@ def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetric
     return Answers(scanner, settings.answers, on_found=lambda kind: metrics.answer_findings.labels(kind).inc())
 
 
-def _keyring(settings: RouterSettings, stores: Stores, clock: Clock) -> Keyring:
-    return Keyring([ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys], clock, stores.keys)
+def _doors(
+    settings: RouterSettings, audit_key: bytes, stores: Stores, audit: AuditLog, clock: Clock
+) -> tuple[Doorkeeper, SignIns]:
+    fixed = [ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys]
+    keys = Keyring(fixed, clock, stores.keys)
+    signins = SignIns(keys.known, hashlib.sha256(b"console" + audit_key).digest(), clock)
+    return Doorkeeper(keys, denials(audit, clock), signins=signins), signins
 
 
-def _fleet(settings: RouterSettings, stores: Stores, clock: Clock) -> _Fleet:
+def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, clock: Clock) -> _Fleet:
     health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
     tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
+    drains = Drains(stores.drains, clock)
     last_known_ms = int(settings.state.last_known_s * 1000)
     watch = FleetWatch(stores.fleet, clock, last_known_ms=last_known_ms, trusted=devices.trusted)
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
-    return _Fleet(session, tls, watch, poller, health, FleetDirectory(watch, poller, health, clock), devices)
+    directory = FleetDirectory(watch, poller, health, clock, drained=drains)
+    stale = StaleWatch(directory, lambda: policies.policy.stale_after_ms, clock)
+    return _Fleet(session, tls, watch, poller, health, directory, devices, drains, Traffic(), stale)
 
 
 def _files_of(tls: BackendTlsSettings) -> TlsFiles:

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from router.admin_commands import register as register_admin
 from router.audit_commands import audit_app
 from router.key_commands import keys_app
-from router.options import AsJson, Config
+from router.options import AsJson, Config, Key, Url, router_url
 from router.policy_commands import policy_app
 from router.settings import RouterSettings
 from shared import logs
@@ -33,11 +34,7 @@ app.add_typer(policy_app, name="policy")
 app.add_typer(keys_app, name="keys")
 devices_app = typer.Typer(help="Devices that may report: invite, list, revoke.", no_args_is_help=True)
 app.add_typer(devices_app, name="devices")
-
-Url = Annotated[str | None, typer.Option("--url", help="Base URL of the router; default: from the settings.")]
-Key = Annotated[
-    str | None, typer.Option("--key", envvar="ISTHMUS_API_KEY", help="API key, where the router wants one.")
-]
+register_admin(app)
 
 
 @app.command()
@@ -73,7 +70,7 @@ def explain(
     """Ask the running router where a text would go and why; nothing is sent to a backend."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    client = console.RouterClient(url or _base_url(config), key)
+    client = console.RouterClient(url or router_url(config), key)
     console.show_explanation(client.explain(text, model, header or []), as_json=as_json)
 
 
@@ -82,7 +79,7 @@ def fleet(url: Url = None, key: Key = None, config: Config = None, as_json: AsJs
     """Show the backends that the running router knows."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    client = console.RouterClient(url or _base_url(config), key)
+    client = console.RouterClient(url or router_url(config), key)
     console.show_fleet(client.fleet(), as_json=as_json)
 
 
@@ -97,7 +94,7 @@ def devices_invite(
     """Make a token with which one device may join, and show the command to run there."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    base_url = url or _base_url(config)
+    base_url = url or router_url(config)
     console.show_invitation(console.RouterClient(base_url, key).invite(valid_s), base_url, as_json=as_json)
 
 
@@ -106,7 +103,7 @@ def devices_list(url: Url = None, key: Key = None, config: Config = None, as_jso
     """Show every device that joined, revoked ones too."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    console.show_devices(console.RouterClient(url or _base_url(config), key).devices(), as_json=as_json)
+    console.show_devices(console.RouterClient(url or router_url(config), key).devices(), as_json=as_json)
 
 
 @devices_app.command("revoke")
@@ -119,7 +116,7 @@ def devices_revoke(
     """Take nothing from a device any more; its backend may join again with another key."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    console.RouterClient(url or _base_url(config), key).revoke(device_id)
+    console.RouterClient(url or router_url(config), key).revoke(device_id)
 
 
 @app.command()
@@ -148,11 +145,5 @@ def feedback(
     `isthmus router policy propose`."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
-    client = console.RouterClient(url or _base_url(config), key)
+    client = console.RouterClient(url or router_url(config), key)
     console.show_feedback(client.feedback(decision_id, said), as_json=as_json)
-
-
-def _base_url(config: Path | None) -> str:
-    settings = load(RouterSettings, "router", config)
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"

@@ -44,7 +44,7 @@ class RouterClient:
 
     def fleet(self) -> dict[str, Any]:
         """The live snapshot."""
-        return self._ask("/fleet/v1/backends", None, {})
+        return self._ask("/admin/v1/fleet", None, {})
 
     def feedback(self, decision_id: str, said: str) -> dict[str, Any]:
         """Keep that the class of a request should have been `said`."""

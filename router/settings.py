@@ -333,6 +333,12 @@ class RouterSettings(SectionSettings, section="router"):
     keepalive_s: float = Field(15, ge=0, description="Silence after which a stream gets a comment line; 0: never.")
     drain_limit_s: float = Field(30, ge=0, description="Time that running requests get at shutdown.")
 
+    def base_url(self) -> str:
+        """Where a program on this machine reaches the router."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
+        scheme = "http" if self.tls is None else "https"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+
     @model_validator(mode="after")
     def _ids_are_unique(self) -> RouterSettings:
         ids = [*(cloud.id for cloud in self.clouds), *(edge.id for edge in self.edges)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from router.fleet.devices import DeviceBook
+from router.fleet.drains import DrainBook
 from router.keys.book import KeyBook
 from router.limits.memory import MemoryLimiter
 from router.limits.port import Limiter
@@ -37,6 +38,7 @@ class Stores(NamedTuple):
     fleet: StateStore
     keys: Register[KeyBook]
     devices: Register[DeviceBook]
+    drains: Register[DrainBook]
     limiter: Limiter
     before: tuple[Callable[[], Awaitable[None]], ...]
     loops: tuple[Loop, ...]
@@ -51,16 +53,21 @@ def open_stores(settings: RouterSettings, clock: Clock, member: Member | None = 
         SettingsError: an address, file or certificate in the settings does not work.
     """
     keys, devices = file_registers(settings)
+    drains = _file_of_drains(settings)
     if settings.state.kind == "memory" and member is not None:
-        return Stores(MemberStore(member, clock), keys, devices, MemberLimiter(member), (), (), ())
+        return Stores(MemberStore(member, clock), keys, devices, drains, MemberLimiter(member), (), (), ())
     if settings.state.kind == "memory":
         store = MemoryStateStore(clock, ttl_s=STATE_TTL_S)
-        return Stores(store, keys, devices, MemoryLimiter(clock), (), (), (store.close,))
-    return _in_redis(settings.state, clock, keys, devices)
+        return Stores(store, keys, devices, drains, MemoryLimiter(clock), (), (), (store.close,))
+    return _in_redis(settings.state, clock, keys, devices, drains)
 
 
 def _in_redis(
-    state: StateSettings, clock: Clock, keys: FileRegister[KeyBook], devices: FileRegister[DeviceBook]
+    state: StateSettings,
+    clock: Clock,
+    keys: FileRegister[KeyBook],
+    devices: FileRegister[DeviceBook],
+    drains: FileRegister[DrainBook],
 ) -> Stores:
     # A router on one device runs without the Redis client being installed.
     from router.limits.fallback import SharedLimiter  # noqa: PLC0415
@@ -71,18 +78,20 @@ def _in_redis(
     link = redis_link(state, clock)
     agreed_keys = AgreedRegister(keys, link, _register_key(state, "keys"))
     agreed_devices = AgreedRegister(devices, link, _register_key(state, "devices"))
+    agreed_drains = AgreedRegister(drains, link, _register_key(state, "drains"))
     limiter = SharedLimiter(RedisLimiter(link, fleet=state.fleet), clock)
 
     async def learn() -> None:
         while True:
             await agreed_keys.refresh()
             await agreed_devices.refresh()
+            await agreed_drains.refresh()
             await clock.sleep(_LEARN_S)
 
     store = RedisStateStore(link, clock, ttl_s=STATE_TTL_S, fleet=state.fleet)
-    before = (agreed_keys.refresh, agreed_devices.refresh)
+    before = (agreed_keys.refresh, agreed_devices.refresh, agreed_drains.refresh)
     after = (limiter.leave, store.close)
-    return Stores(store, agreed_keys, agreed_devices, limiter, before, (learn, limiter.run), after)
+    return Stores(store, agreed_keys, agreed_devices, agreed_drains, limiter, before, (learn, limiter.run), after)
 
 
 def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], FileRegister[DeviceBook]]:
@@ -104,6 +113,11 @@ def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], Fil
         title="The register of devices",
     )
     return keys, devices
+
+
+def _file_of_drains(settings: RouterSettings) -> FileRegister[DrainBook]:
+    path = (settings.devices.file or home() / "devices.json").with_name("drains.json")
+    return FileRegister(path, DrainBook(), setting="devices.file", title="The register of drained backends")
 
 
 async def with_keys(

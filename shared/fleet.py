@@ -7,7 +7,8 @@ clock at receipt, so no wall clock of a device takes part in any decision.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -126,6 +127,15 @@ def without_sequence(body: bytes, sequence: int) -> bytes | None:
     return b"{" + body[len(head) :] if body.startswith(head) else None
 
 
+class CloudAdapter(_Wire):
+    """One LoRA adapter that is registered for a model of the cloud tier."""
+
+    name: str = Field(min_length=1, max_length=64)
+    digest: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    replicas: int = Field(ge=0)
+    """Replicas that have it loaded; others load it at its first request."""
+
+
 class CloudCapacity(_Wire):
     """Answer of the cloud tier's capacity route for one model; read without waking a replica."""
 
@@ -140,6 +150,14 @@ class CloudCapacity(_Wire):
     waiting: int | None = Field(default=None, ge=0)
     kv_cache_use_ratio: float | None = Field(default=None, ge=0, le=1)
     max_concurrency: int | None = Field(default=None, ge=1)
+    """Sequences that one replica decodes side by side."""
+    replicas_starting: int | None = Field(default=None, ge=0)
+    kv_cache_tokens: int | None = Field(default=None, ge=0)
+    """What the caches of all replicas hold together."""
+    prefix_hit_ratio: float | None = Field(default=None, ge=0, le=1)
+    """Share of prompt tokens that lately came from a cache."""
+    output_tokens_per_s: float | None = Field(default=None, ge=0)
+    adapters: tuple[CloudAdapter, ...] = Field(default=(), max_length=256)
     features: tuple[str, ...] = Field(default=(), max_length=64)
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
     """As in `ServedModel`."""
@@ -218,3 +236,18 @@ class FleetSnapshot:
     backends: tuple[BackendSnapshot, ...]
     taken_ms: int
     incumbent: Incumbent | None = None
+    places: Mapping[str, int] | None = field(default=None, compare=False, repr=False)
+    """Index of each id in `backends`, from a maker of many snapshots; without it, they are searched."""
+
+    def backend(self, backend_id: str) -> BackendSnapshot | None:
+        """The backend with that id."""
+        if self.places is None:
+            return next((backend for backend in self.backends if backend.backend_id == backend_id), None)
+        place = self.places.get(backend_id)
+        return None if place is None else self.backends[place]
+
+    def context_of(self, model_id: str, backend_id: str) -> int | None:
+        """The context that a backend declares for a model (tokens); None where it does not, or there is none."""
+        backend = self.backend(backend_id)
+        served = None if backend is None else backend.model(model_id)
+        return None if served is None else served.context_tokens

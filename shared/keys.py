@@ -25,6 +25,8 @@ class Scope(StrEnum):
     INFERENCE = "inference"
     PRIVACY_OVERRIDE = "privacy:override"
     FLEET_REPORT = "fleet:report"
+    ADMIN_READ = "admin:read"
+    """To see what `admin` may change; `admin` includes it."""
     ADMIN = "admin"
 
 
@@ -102,12 +104,18 @@ def authenticate(values: Sequence[str], known: Sequence[ApiKey]) -> ApiKey:
     return found
 
 
+def may(key: ApiKey | None, scope: Scope) -> bool:
+    """Whether `key` may do `scope`; None as in `require`."""
+    if key is None:
+        return scope is not Scope.PRIVACY_OVERRIDE
+    return scope in key.scopes or (scope is Scope.ADMIN_READ and Scope.ADMIN in key.scopes)
+
+
 def require(key: ApiKey | None, scope: Scope) -> None:
     """Check that `key` may do `scope`; None means that no keys are configured, which only loopback allows.
 
     Raises:
         Forbidden: the scope is missing. Loosening privacy always needs a key that has the scope.
     """
-    allowed = scope is not Scope.PRIVACY_OVERRIDE if key is None else scope in key.scopes
-    if not allowed:
+    if not may(key, scope):
         raise Forbidden(f"This needs a key with the scope {scope}.")

@@ -208,6 +208,11 @@ class RouterMetrics(HttpMetrics):
             ("zone", "state"),
             registry=registry,
         )
+        self.stale = Gauge(
+            "isthmus_router_stale_backends",
+            "Agents that have been silent for longer than the policy allows; they get no requests.",
+            registry=registry,
+        )
         self.breaker = Gauge("isthmus_router_breakers", "Breakers by state.", ("state",), registry=registry)
         self.audit_lost = Counter(
             "isthmus_router_audit_lost_total",

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from edge.packages.durable import disk_errors, sync_folder, write_synced
-from edge.packages.signature import encoding
+from shared.dsse import encoding
 from shared.errors import SettingsError
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"

@@ -19,11 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from edge.packages.manifest import SIGNATURE_FILE, canonical
 from edge.packages.signing_key import SigningKey
+from shared.dsse import PAYLOAD_TYPE, encoding
 from shared.errors import SignatureInvalid
 
-PAYLOAD_TYPE: Literal["application/vnd.isthmus.package-manifest.v1+json"] = (
-    "application/vnd.isthmus.package-manifest.v1+json"
-)
 SIGNATURES_LIMIT = 16
 _FILE_LIMIT_BYTES = 64 << 10
 
@@ -49,12 +47,6 @@ class Signatures(BaseModel):
     def encoded(self) -> bytes:
         """The bytes of `manifest.sig`."""
         return canonical(self.model_dump(mode="json"))
-
-
-def encoding(payload: bytes, payload_type: str = PAYLOAD_TYPE) -> bytes:
-    """The bytes that are signed for `payload` (DSSE PAE): type and lengths stand before it."""
-    kind = payload_type.encode()
-    return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 def sign(manifest: bytes, key: SigningKey, others: bytes | None = None) -> bytes:

@@ -28,6 +28,7 @@ BATCH_TOKENS = 128
 _LEAST_BATCH_TOKENS = 32
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
+DETERMINISTIC = "deterministic"
 _FEATURES = frozenset({"tools", "structured_output", "logprobs", "continuation", LORA})
 
 
@@ -172,6 +173,7 @@ class _Ground:
             options=options,
             capacity=plan_of(geometry, self.budget, demand, context_tokens),
             shape=partial(self.plan, basis),
+            features=_features(options),
             speculation=options.speculation,
             speculating=partial(self._speculating, options) if speculates else None,
             drafting=self.drafting,
@@ -194,6 +196,13 @@ class _Ground:
             else SpeculationMode.OFF,
         )
         return self.plan(options, basis.slots, basis.context_tokens)
+
+
+def _features(options: EngineOptions) -> frozenset[str]:
+    """With `deterministic` where greedy decoding depends on the text alone: not with large micro-batches, whose sums
+    come in another order, and not while tokens are guessed ahead."""
+    is_steady = options.ubatch_tokens <= DETERMINISTIC_UBATCH_TOKENS and options.speculation is SpeculationMode.OFF
+    return _FEATURES | {DETERMINISTIC} if is_steady else _FEATURES
 
 
 def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:

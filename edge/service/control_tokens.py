@@ -8,15 +8,12 @@ differ, a word joiner (U+2060, invisible and without width) breaks the control t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Protocol
 
-from shared.errors import InvalidRequest
+from shared.openai.control_text import ROUNDS, SCANNED, broken, built_around, texts_of
 
-_JOINER = "\u2060"
 _OPENERS = "<[｜"
 """Every control token of the known tokenizer families holds one of these."""
-_ROUNDS = 3
 
 
 class Tokenizer(Protocol):
@@ -39,12 +36,12 @@ class ControlTokens:
         Raises:
             InvalidRequest: the text is made so that breaking one control token forms another.
         """
-        for _ in range(_ROUNDS):
-            found = await self._found([text for text in _texts(body) if any(o in text for o in _OPENERS)])
+        for _ in range(ROUNDS):
+            found = await self._found([text for text in texts_of(body) if any(o in text for o in _OPENERS)])
             if not found:
                 return body
-            body = {name: _broken(value, found) if name in _SCANNED else value for name, value in body.items()}
-        raise InvalidRequest("The text is built around control tokens of this model.", param="messages")
+            body = {name: broken(value, found) if name in SCANNED else value for name, value in body.items()}
+        raise built_around()
 
     async def _found(self, texts: list[str]) -> list[str]:
         if not texts:
@@ -65,30 +62,3 @@ class ControlTokens:
             inert = await self._tokenizer.tokenize(spelling, control=False)
             self._known[spelling] = acting != inert
         return self._known[spelling]
-
-
-_SCANNED = ("messages", "tools")
-
-
-def _texts(body: dict[str, Any]) -> Iterator[str]:
-    stack: list[Any] = [body.get(name) for name in _SCANNED]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, str):
-            yield node
-        elif isinstance(node, dict):
-            stack.extend(node.values())
-        elif isinstance(node, list):
-            stack.extend(node)
-
-
-def _broken(node: Any, spellings: list[str]) -> Any:
-    if isinstance(node, str):
-        for spelling in spellings:
-            node = node.replace(spelling, spelling[0] + _JOINER + spelling[1:])
-        return node
-    if isinstance(node, dict):
-        return {key: _broken(value, spellings) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_broken(value, spellings) for value in node]
-    return node

@@ -13,7 +13,7 @@ import orjson
 import typer
 from aiohttp import web
 
-from loadtests.bench.process import announce_and_serve
+from loadtests.serving import announce_and_serve
 from shared.fleet import BackendState, CloudCapacity
 from shared.testing import answers
 

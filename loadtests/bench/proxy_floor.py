@@ -14,7 +14,7 @@ import aiohttp
 import typer
 from aiohttp import web
 
-from loadtests.bench.process import announce_and_serve
+from loadtests.serving import announce_and_serve
 
 _BODY_BYTES = 4 * 1024 * 1024
 _SESSION = web.AppKey("session", aiohttp.ClientSession)

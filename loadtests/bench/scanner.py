@@ -7,6 +7,7 @@ at each character once. A fixed seed makes two runs comparable.
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import re
 import time
@@ -15,10 +16,15 @@ from collections import Counter
 from loadtests.bench.scanner_corpus import KINDS, LANGUAGES, negatives, positives
 from router.privacy.scanner import Scanner
 from shared.openai.text import TextPosition
+from shared.privacy import PrivacyClass
 
 _SEED = 20
 _EACH = 300
 _NEGATIVES = 2_000
+_EACH_BESIDE, _NEGATIVES_BESIDE = 40, 400
+_CREDENTIALS = frozenset(
+    {"openai_key", "github_token", "google_key", "stripe_key", "jwt", "connection_string", "private_key"}
+)
 _ROUNDS = 7
 _CLEAN = {
     "english": "The quick brown fox jumps over the lazy dog, and then it sleeps until noon. ",
@@ -81,12 +87,39 @@ def _print_false_alarms(scanner: Scanner, draw: random.Random) -> None:
     print(f"by sort: {dict(by_sort)}; by kind: {dict(by_kind)}")
 
 
+def _print_beside_detect_secrets(scanner: Scanner, draw: random.Random) -> None:
+    """The same over credentials alone, by the library made for them (ADR 0008)."""
+    if importlib.util.find_spec("detect_secrets") is None:
+        print("\ndetect-secrets is not installed: not compared")
+        return
+    # For development alone, and slow to load.
+    from detect_secrets.core.scan import scan_line  # noqa: PLC0415
+    from detect_secrets.settings import default_settings  # noqa: PLC0415
+
+    def of_library(text: str) -> bool:
+        return any(secret for line in text.splitlines() for secret in scan_line(line))
+
+    def of_scanner(text: str) -> bool:
+        return scanner.scan([TextPosition("t", text)]).privacy_class is PrivacyClass.SECRET
+
+    specimens = [text for kind in KINDS if kind.kind in _CREDENTIALS for text in positives(kind, draw, _EACH_BESIDE)]
+    nothing = [text for _, text in negatives(draw, _NEGATIVES_BESIDE)]
+    print(f"\n{'credentials':<15} {'recall':>7} {'false alarms':>13} {'us a text':>10}")
+    with default_settings():
+        for name, reads in (("detect-secrets", of_library), ("scanner", of_scanner)):
+            began = time.process_time_ns()
+            found, alarms = sum(map(reads, specimens)), sum(map(reads, nothing))
+            spent_us = (time.process_time_ns() - began) / 1_000 / (len(specimens) + len(nothing))
+            print(f"{name:<15} {found / len(specimens):>7.3f} {alarms:>13} {spent_us:>10.0f}")
+
+
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables."""
     scanner, draw = Scanner(), random.Random(_SEED)
     _print_speed(scanner)
     _print_recall(scanner, draw)
     _print_false_alarms(scanner, draw)
+    _print_beside_detect_secrets(scanner, draw)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from itertools import islice
 from typing import Any
 
 from router.policy.model import Decision, DecisionFacts, Route
@@ -47,10 +46,9 @@ def write_evidence(evidence: Evidence, decision: Decision, *, model_known: bool)
     facts, fleet, now_ms = evidence.facts, evidence.fleet, evidence.now_ms
     kept = fleet.backends
     if len(kept) > LIMIT_BACKENDS:
-        chosen = [c.backend_id for c in islice(decision.candidates, LIMIT_BACKENDS)]
-        chosen += [r.backend_id for r in islice(decision.rejected, LIMIT_BACKENDS - len(chosen))]
-        names = frozenset(chosen)
-        kept = tuple(backend for backend in kept if backend.backend_id in names)
+        chosen = [c.backend_id for c in decision.candidates[:LIMIT_BACKENDS]]
+        chosen += [r.backend_id for r in decision.rejected[: LIMIT_BACKENDS - len(chosen)]]
+        kept = tuple(backend for name in sorted(chosen) if (backend := fleet.backend(name)) is not None)
     request, incumbent = facts.request, fleet.incumbent
     return {
         "facts": {

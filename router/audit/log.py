@@ -47,6 +47,7 @@ class AuditLog:
         self._queue: deque[Mapping[str, Any]] = deque()
         self._arrived = asyncio.Event()
         self._failing = False
+        self._listeners: list[Callable[[Mapping[str, Any]], None]] = []
         self._log = logs.get("audit")
 
     @property
@@ -58,8 +59,14 @@ class AuditLog:
         """Whether a request of this class may be served now."""
         return privacy_class is PrivacyClass.PUBLIC or not (self._failing or len(self._queue) >= self._limit)
 
+    def listen(self, hear: Callable[[Mapping[str, Any]], None]) -> None:
+        """Let `hear` have every record as it comes, kept or lost."""
+        self._listeners.append(hear)
+
     def record(self, record: Mapping[str, Any]) -> None:
         """Keep `record`; returns at once."""
+        for hear in self._listeners:
+            hear(record)
         if len(self._queue) >= self._limit:
             self._on_loss()
             return

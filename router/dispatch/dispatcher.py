@@ -91,7 +91,7 @@ class Dispatcher:
                 last = ended
                 continue
             try:
-                return await self._attempt(job, candidate, ledger, attempts)
+                return await self._opened(self._begun(job, candidate, ledger, attempts))
             except AttemptFailed as failure:
                 last = self._failed(candidate, failure, refused)
         raise self._answer_for(job, last)
@@ -108,12 +108,13 @@ class Dispatcher:
         silent for a while."""
         race = Race()
         try:
-            race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+            exchange = self._begun(job, candidate, ledger, attempts)
+            race.enter(exchange, self._opened(exchange))
             if not await race.settled((job.decision.hedge_ms or 0) / 1000):
                 self._enter_second(race, job, candidate, attempts, refused)
             return await race.won(attempts, lambda loser, failure: self._failed(loser, failure, refused))
         finally:
-            await race.close(attempts)
+            race.close(attempts)
 
     def _enter_second(
         self,
@@ -132,7 +133,8 @@ class Dispatcher:
             ledger = self._entered(candidate)
             if ledger is not None:
                 self._budget.retry(self._clock.now_ms())
-                race.enter(candidate, self._attempt(job, candidate, ledger, attempts))
+                exchange = self._begun(job, candidate, ledger, attempts)
+                race.enter(exchange, self._opened(exchange))
                 return
 
     def _entered(self, candidate: Candidate) -> Ledger | None:
@@ -148,10 +150,15 @@ class Dispatcher:
         self._learn(candidate, failure)
         return failure
 
-    async def _attempt(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+    def _begun(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+        """An attempt that is counted and not sent yet."""
         attempt = Attempt(candidate.backend_id, candidate.zone.tier)
         attempts.append(attempt)
-        exchange = Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+        return Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+
+    async def _opened(self, exchange: Exchange) -> Exchange:
+        """Send it and wait for content; an attempt that comes to nothing is closed."""
+        candidate = exchange.candidate
         try:
             await exchange.open(self._clients[candidate.zone.tier], self._health.targets.access(candidate))
         except BaseException:
@@ -164,8 +171,8 @@ class Dispatcher:
         if self._health.rests_until_ms(candidate.backend_id, self._clock.now_ms()) is not None:
             return False
         too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
-        room = job.contexts.get(candidate.backend_id)
-        return all(room is not None and room > (job.contexts.get(b) or 0) for b in too_small)
+        room = job.context_of(candidate.backend_id)
+        return all(room is not None and room > (job.context_of(b) or 0) for b in too_small)
 
     async def _retry(self, attempts: list[Attempt]) -> bool:
         """Spend one retry of the budget and wait its jittered pause; False when the budget is spent."""
@@ -192,7 +199,7 @@ class Dispatcher:
         waits_ms = self._waits_ms(job)
         retry_after_s = max(1, -(-min(waits_ms) // 1000)) if waits_ms else 1
         at_fault = last is not None and last.outcome in _NOT_PRIVACY
-        if not at_fault and any(r.reason is Rejection.PRIVACY for r in job.decision.rejected):
+        if not at_fault and Rejection.PRIVACY in job.decision.rejected_counts:
             return PrivacyUnavailable(
                 "This content must stay on the edge, and no edge backend could serve it.", retry_after_s=retry_after_s
             )

@@ -95,7 +95,6 @@ class Exchange:
         if job.watch is not None:
             job.watch.restart()
         self._held: list[bytes] = []
-        self._closed = False
 
     async def open(self, client: BackendClient, access: Access) -> None:
         """Send and wait: for the first content of a stream, or for the whole answer.
@@ -159,14 +158,11 @@ class Exchange:
 
     def close(self) -> None:
         """Let go of the backend; an attempt that has no outcome yet was left by its client."""
-        if self._closed:
-            return
-        self._closed = True
-        if self.attempt.outcome is None:
-            self._end(Outcome.CLIENT_LEFT)
+        self._end(Outcome.CLIENT_LEFT)
         if self._response is not None:
             # Back to the pool when it was read to its end, else closed: that is what stops the backend's work.
             self._response.release()
+            self._response = None
 
     async def _send(self, client: BackendClient, access: Access) -> aiohttp.ClientResponse:
         try:
@@ -259,6 +255,9 @@ class Exchange:
         return AttemptFailed(outcome, error, refusal)
 
     def _end(self, outcome: Outcome) -> None:
+        """Note how the attempt ended; the first to say so is right."""
+        if self.attempt.outcome is not None:
+            return
         now_ms = self._clock.now_ms()
         self.attempt.outcome = outcome
         self.attempt.duration_ms = float(now_ms - self._began_ms)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from router.dispatch.cooldown import Cooldowns
 from router.dispatch.ledger import Ledgers
 from router.dispatch.targets import Targets
@@ -15,14 +17,23 @@ class Health:
         self.targets = targets
         self._domains = Cooldowns()
         self._backends = Cooldowns()
+        self._on_change: Callable[[str], None] = lambda backend_id: None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each backend of which something is new. What ends by time alone is not told."""
+        self._on_change = on_change
+        self.ledgers.listen(on_change)
 
     def rest_domain_of(self, backend_id: str, *, for_ms: int, now_ms: int) -> None:
         """Rest every backend that shares the quota of `backend_id`."""
         self._domains.cool(self.targets.rate_domain(backend_id), for_ms=for_ms, now_ms=now_ms)
+        for sharing in self.targets.sharing(backend_id):
+            self._on_change(sharing)
 
     def rest(self, backend_id: str, *, for_ms: int, now_ms: int) -> None:
         """Rest one backend."""
         self._backends.cool(backend_id, for_ms=for_ms, now_ms=now_ms)
+        self._on_change(backend_id)
 
     def rests_until_ms(self, backend_id: str, now_ms: int) -> int | None:
         """When the backend may be asked again; None when it does not rest."""

@@ -16,12 +16,14 @@ class Race:
     """Use: `enter` each, `settled` or `won`, and `close` in any case."""
 
     def __init__(self) -> None:
-        self._tasks: dict[asyncio.Task[Exchange], Candidate] = {}
+        self._tasks: dict[asyncio.Task[Exchange], Exchange] = {}
         self._winner: Exchange | None = None
 
-    def enter(self, candidate: Candidate, attempt: Coroutine[Any, Any, Exchange]) -> None:
-        """Start one attempt."""
-        self._tasks[asyncio.create_task(attempt)] = candidate
+    def enter(self, exchange: Exchange, opened: Coroutine[Any, Any, Exchange]) -> None:
+        """Start one attempt; `opened` opens `exchange`."""
+        task = asyncio.create_task(opened)
+        task.add_done_callback(_seen)
+        self._tasks[task] = exchange
 
     async def settled(self, limit_s: float) -> bool:
         """Whether an attempt ended within `limit_s`."""
@@ -41,7 +43,7 @@ class Race:
                 try:
                     exchange = task.result()
                 except AttemptFailed as error:
-                    failure = failed(self._tasks[task], error)
+                    failure = failed(self._tasks[task].candidate, error)
                     continue
                 self._winner = exchange
                 attempts.remove(exchange.attempt)
@@ -50,15 +52,20 @@ class Race:
             if failure is not None and not pending:
                 return failure
 
-    async def close(self, attempts: list[Attempt]) -> None:
-        """End what still runs, and let go of whatever else has content."""
-        for task in self._tasks:
+    def close(self, attempts: list[Attempt]) -> None:
+        """Let go of all but the winner, at once: whoever waited here could be cancelled, and lose the winner too."""
+        for task, exchange in self._tasks.items():
             task.cancel()
-        for ended in await asyncio.gather(*self._tasks, return_exceptions=True):
-            if isinstance(ended, Exchange) and ended is not self._winner:
-                ended.close()
+            if exchange is not self._winner:
+                exchange.close()
         if self._winner is None:
             return
         for attempt in attempts:
             if attempt is not self._winner.attempt and attempt.outcome == Outcome.CLIENT_LEFT:
                 attempt.outcome = Outcome.HEDGE_LOST
+
+
+def _seen(task: asyncio.Task[Exchange]) -> None:
+    """Take note of how a task ended that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()

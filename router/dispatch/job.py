@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -21,7 +21,7 @@ class Job:
 
     `watch` sees the events of a stream where no filter does.
 
-    `contexts` has the declared context of each candidate (tokens), for a second try after one was too small.
+    `context_of` gives the declared context of a candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
     """
 
@@ -33,7 +33,7 @@ class Job:
     request_id: str
     prompt_bucket: int
     permit: EgressPermit | None = field(repr=False)
-    contexts: Mapping[str, int | None]
+    context_of: Callable[[str], int | None]
     forwarded: Mapping[str, str] = field(default_factory=dict, repr=False)
     masked: bytes | None = field(default=None, repr=False)
     filters: Mapping[Literal["edge", "cloud"], NewFilter] = field(default_factory=dict, repr=False)

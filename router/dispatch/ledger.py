@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 from router.dispatch.verdict import MEANINGS, Effect, Outcome
@@ -26,9 +26,15 @@ class OutlierRules:
 
 
 class Ledger:
-    """One backend identity. `version` grows with every change, so that readers can keep what they derived."""
+    """One backend identity. `on_change` is told every change, so that readers can keep what they derived."""
 
-    def __init__(self, rules: BreakerRules, outliers: OutlierRules = OutlierRules()) -> None:
+    def __init__(
+        self,
+        rules: BreakerRules,
+        outliers: OutlierRules = OutlierRules(),
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._changed = on_change
         self._breaker = CircuitBreaker(rules)
         self._outliers = outliers
         self._recent = [(-1, 0, 0)] * _SLOTS
@@ -38,7 +44,6 @@ class Ledger:
         self._by_prompt = [Ewma()] * (len(PROMPT_BUCKETS_TOKENS) + 1)
         self._decode = Ewma()
         self.in_flight = 0
-        self.version = 0
 
     def breaker(self, now_ms: int) -> Breaker:
         """The state for decisions; a backend whose streams all stand still is as good as open."""
@@ -60,20 +65,33 @@ class Ledger:
 
     def moved(self, now_ms: int) -> None:
         """A stream got on."""
+        was_long = now_ms - self._moved_ms > self._outliers.frozen_after_ms
         self._moved_ms = now_ms
+        if was_long:
+            self._changed()
+
+    def changes_at_ms(self, now_ms: int) -> int | None:
+        """When `breaker` may be another because time has passed; None: not before a change is told."""
+        dues = []
+        if opens_in_ms := self._breaker.reopens_in_ms(now_ms):
+            dues.append(now_ms + opens_in_ms)
+        if self.in_flight > 0 and not self.is_frozen(now_ms):
+            since_ms = self._moved_ms if self._reading > 0 else now_ms
+            dues.append(since_ms + self._outliers.frozen_after_ms + 1)
+        return min(dues, default=None)
 
     def enter(self, now_ms: int) -> bool:
         """Count one attempt; False when the breaker does not let it start. Ends with exactly one `leave`."""
         if self.is_frozen(now_ms) or not self._breaker.admit(now_ms):
             return False
         self.in_flight += 1
-        self.version += 1
+        self._changed()
         return True
 
     def leave(self, outcome: Outcome, now_ms: int) -> None:
         """End one attempt."""
         self.in_flight -= 1
-        self.version += 1
+        self._changed()
         effect = MEANINGS[outcome].effect
         if effect is Effect.HEAL:
             self._breaker.succeeded()
@@ -103,19 +121,20 @@ class Ledger:
 
     def sign_of_life(self, now_ms: int) -> None:
         """A fresh report came from the backend itself: an open breaker may try it at once."""
-        self._breaker.retry_now(now_ms)
-        self.version += 1
+        if self._breaker.state(now_ms) is Breaker.OPEN:
+            self._breaker.retry_now(now_ms)
+            self._changed()
 
     def observe_first_token(self, ttft_ms: float, bucket: int) -> None:
         self._ttft_ms = self._ttft_ms.updated(ttft_ms, alpha=_ALPHA)
         self._by_prompt[bucket] = self._by_prompt[bucket].updated(ttft_ms, alpha=_ALPHA)
-        self.version += 1
+        self._changed()
 
     def observe_decode(self, tokens: int, elapsed_ms: float) -> None:
         """Note `tokens` after the first one, over `elapsed_ms`."""
         if tokens > 0 and elapsed_ms > 0:
             self._decode = self._decode.updated(tokens * 1000.0 / elapsed_ms, alpha=_ALPHA)
-            self.version += 1
+            self._changed()
 
     @property
     def ttft_ms(self) -> float | None:
@@ -137,18 +156,22 @@ class Ledgers:
         self._rules = rules
         self._outliers = outliers
         self._of: dict[str, tuple[str, Ledger]] = {}
+        self._on_change: Callable[[str], None] = lambda backend_id: None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each backend of which something is new."""
+        self._on_change = on_change
 
     def of(self, backend_id: str, instance: str | None = None) -> Ledger:
         """The ledger of a backend; a new `instance` starts with a clean one. None: whichever instance is known."""
         known = self._of.get(backend_id)
         if known is None or (instance is not None and known[0] != instance):
-            known = (instance or "", Ledger(self._rules, self._outliers))
+            known = (instance or "", Ledger(self._rules, self._outliers, lambda: self._on_change(backend_id)))
             self._of[backend_id] = known
         return known[1]
 
-    def keep_only(self, backend_ids: Iterable[str]) -> None:
+    def keep_only(self, wanted: Container[str]) -> None:
         """Drop ledgers of backends that have left and have nothing in flight."""
-        wanted = set(backend_ids)
         for backend_id in [b for b, (_, ledger) in self._of.items() if b not in wanted and ledger.in_flight == 0]:
             del self._of[backend_id]
 

@@ -42,3 +42,8 @@ class Targets:
         """The quota's name; a backend without one is a domain of its own."""
         known = self._configured.get(backend_id)
         return (known.rate_domain if known else None) or f"backend:{backend_id}"
+
+    def sharing(self, backend_id: str) -> set[str]:
+        """The backends that share its quota, itself included."""
+        domain = self.rate_domain(backend_id)
+        return {backend_id, *(each for each in self._configured if self.rate_domain(each) == domain)}

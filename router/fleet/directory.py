@@ -2,50 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal, Protocol
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledger
+from router.fleet.changes import Changes
 from router.fleet.foresight import foreseen_ratio
 from router.fleet.poller import CapacityPoller, Polled, Standing
+from router.fleet.roster import Roster
 from router.fleet.watch import FleetWatch
 from router.policy.question import View
 from shared.clock import Clock
-from shared.fleet import BackendSnapshot, Breaker, FleetSnapshot, Heartbeat, Incumbent
+from shared.fleet import BackendSnapshot, BackendState, Breaker, FleetSnapshot, Heartbeat, Incumbent
 from shared.state.port import Report
 
-if TYPE_CHECKING:
-    from router.policy.columns import Columns
 
-BULK_FROM = 128
-"""Backends from which on a decision over columns takes less time than one over the list."""
+class Drained(Protocol):
+    """Which backends are to get nothing new, and who wants to hear when that changes."""
 
+    def __contains__(self, backend_id: object) -> bool: ...
 
-class _Entry:
-    """A backend's last snapshot and what it was made of; made again only when one of those changed."""
-
-    __slots__ = ("breaker", "cooling", "snapshot", "source", "version")
-
-    def __init__(self) -> None:
-        self.source: object = None
-        self.version = -1
-        self.breaker = Breaker.CLOSED
-        self.cooling: int | None = None
-        self.snapshot: BackendSnapshot | None = None
+    def listen(self, hear: Callable[[str], None]) -> None: ...
 
 
 class FleetDirectory:
-    """All known backends. One identity per address: the agent that reported from it last."""
+    """All known backends. One identity per address: the agent that reported from it last.
 
-    def __init__(self, watch: FleetWatch, poller: CapacityPoller, health: Health, clock: Clock) -> None:
+    A backend's snapshot is made again only when something about it changed: watch, poller and health tell, and what
+    ends by time is noted when it begins. A request on a fleet that stands still pays a comparison.
+    """
+
+    def __init__(
+        self,
+        watch: FleetWatch,
+        poller: CapacityPoller,
+        health: Health,
+        clock: Clock,
+        *,
+        drained: Drained | None = None,
+    ) -> None:
+        """`drained` holds the backends that are to get nothing new."""
         self._watch = watch
         self._poller = poller
         self._health = health
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._drained = drained
+        self._polled = {polled.backend_id: polled for polled in poller.polled}
+        self._roster = Roster()
+        self._changes = Changes()
         self._incumbent: Incumbent | None = None
-        self._reported: dict[str, tuple[str, int]] = {}
-        self._columns: Columns | None = None
+        self._reports: dict[str, Report] | None = None
+        self._heard: dict[str, tuple[str, int]] = {}
+        self._urls: dict[str, str] = {}
+        self._claims: dict[str, dict[str, None]] = {}
+        for source in (watch, poller, health, *(() if drained is None else (drained,))):
+            source.listen(self._changes.note)
 
     @property
     def store_up(self) -> bool:
@@ -55,96 +68,103 @@ class FleetDirectory:
     def snapshot(self) -> FleetSnapshot:
         """The fleet now."""
         now_ms = self._clock.now_ms()
-        backends = [self._polled(each, now_ms) for each in self._poller.polled]
-        fixed = {backend.backend_id for backend in backends}
-        reports = self._watch.reports()
-        owners = _owners(reports)
-        for backend_id, report in reports.items():
-            if backend_id not in fixed and owners[report.heartbeat.url] == backend_id:
-                backends.append(self._reporting(report, now_ms))
-        if len(self._entries) > len(backends):
-            self._forget({backend.backend_id for backend in backends})
-        return FleetSnapshot(tuple(backends), now_ms, self._incumbent)
+        reports, noted = self._watch.reports(), self._changes.take(now_ms)
+        if reports is not self._reports:
+            noted |= self._polled.keys() | self._urls.keys() | reports.keys()
+            self._reports = reports
+        if noted:
+            self._refresh(noted | self._moved(noted, reports), reports, now_ms)
+        return FleetSnapshot(self._roster.backends, now_ms, self._incumbent, self._roster.places)
 
     def view(self, fleet: FleetSnapshot) -> View | None:
-        """The backends of `fleet` as columns, where they are many; made from the last ones as far as they are alike."""
-        if len(fleet.backends) < BULK_FROM:
-            self._columns = None
-            return None
-        # A router in front of a few backends never loads numpy.
-        from router.policy.bulk import Bulk  # noqa: PLC0415
-        from router.policy.columns import columns_of  # noqa: PLC0415
-
-        last = self._columns
-        self._columns = columns_of(fleet.backends) if last is None else last.updated(fleet.backends)
-        return Bulk(self._columns)
+        """The backends of `fleet` in the shape that decisions read fastest; None for one that is not the last."""
+        return self._roster.view() if fleet.backends is self._roster.backends else None
 
     def chosen(self, tier: Literal["edge", "cloud"]) -> None:
         """Note the tier that a free choice went to."""
         if self._incumbent is None or self._incumbent.tier != tier:
             self._incumbent = Incumbent(tier, self._clock.now_ms())
 
-    def _polled(self, polled: Polled, now_ms: int) -> BackendSnapshot:
-        standing = self._poller.standing(polled.backend_id)
-        ledger = self._health.ledgers.of(polled.backend_id)
-        entry = self._entry(polled.backend_id)
-        if self._is_current(entry, standing, polled.backend_id, ledger, now_ms) and entry.snapshot is not None:
-            return entry.snapshot
-        entry.snapshot = _of_standing(polled, standing, ledger, entry)
-        return entry.snapshot
+    def _refresh(self, noted: Iterable[str], reports: dict[str, Report], now_ms: int) -> None:
+        """Make the snapshots of these backends again; those that come out the same stay the same object."""
+        changed: dict[str, BackendSnapshot | None] = {}
+        for backend_id in noted:
+            known, made = self._roster.get(backend_id), self._made(backend_id, reports, now_ms)
+            if made != known:
+                changed[backend_id] = made
+        if changed:
+            self._roster.put(changed)
+        gone = [backend_id for backend_id, made in changed.items() if made is None]
+        if gone:
+            for backend_id in gone:
+                self._heard.pop(backend_id, None)
+            self._health.ledgers.keep_only(self._roster.places)
 
-    def _reporting(self, report: Report, now_ms: int) -> BackendSnapshot:
+    def _made(self, backend_id: str, reports: dict[str, Report], now_ms: int) -> BackendSnapshot | None:
+        """The snapshot of a backend; None where there is none."""
+        polled, report = self._polled.get(backend_id), reports.get(backend_id)
+        if polled is not None:
+            ledger = self._health.ledgers.of(backend_id)
+            breaker, cooling = self._experience(backend_id, ledger, now_ms)
+            return self._in_service(_of_standing(polled, self._poller.standing(backend_id), ledger, breaker, cooling))
+        if report is None or self._owner(report.heartbeat.url, reports) != backend_id:
+            return None
         beat = report.heartbeat
-        ledger = self._health.ledgers.of(beat.backend_id, beat.instance)
+        ledger = self._health.ledgers.of(backend_id, beat.instance)
         known = (beat.instance, beat.sequence)
-        if self._reported.get(beat.backend_id) != known:
-            self._reported[beat.backend_id] = known
+        if self._heard.get(backend_id) != known:
+            self._heard[backend_id] = known
             ledger.sign_of_life(now_ms)
-        entry = self._entry(beat.backend_id)
-        if self._is_current(entry, report, beat.backend_id, ledger, now_ms) and entry.snapshot is not None:
-            return entry.snapshot
-        entry.snapshot = _of_report(beat, report.received_ms, ledger, entry)
-        return entry.snapshot
+        breaker, cooling = self._experience(backend_id, ledger, now_ms)
+        return self._in_service(_of_report(beat, report.received_ms, ledger, breaker, cooling))
 
-    def _entry(self, backend_id: str) -> _Entry:
-        entry = self._entries.get(backend_id)
-        if entry is None:
-            entry = self._entries[backend_id] = _Entry()
-        return entry
+    def _in_service(self, backend: BackendSnapshot) -> BackendSnapshot:
+        """As it says, unless an operator took it out of service; one that failed has failed."""
+        if self._drained is None or backend.backend_id not in self._drained or backend.state is BackendState.FAILED:
+            return backend
+        return replace(backend, state=BackendState.DRAINING)
 
-    def _is_current(self, entry: _Entry, source: object, backend_id: str, ledger: Ledger, now_ms: int) -> bool:
-        """Whether the entry's snapshot still holds; else the entry is brought up to date for a new one."""
-        breaker = ledger.breaker(now_ms)
-        cooling = self._health.rests_until_ms(backend_id, now_ms)
-        if (
-            entry.source is source
-            and entry.version == ledger.version
-            and entry.breaker is breaker
-            and entry.cooling == cooling
-        ):
-            return True
-        entry.source, entry.version, entry.breaker, entry.cooling = source, ledger.version, breaker, cooling
-        return False
+    def _experience(self, backend_id: str, ledger: Ledger, now_ms: int) -> tuple[Breaker, int | None]:
+        """State of the breaker, and until when a backend rests; both end by time."""
+        breaker, cooling = ledger.breaker(now_ms), self._health.rests_until_ms(backend_id, now_ms)
+        dues = [due_ms for due_ms in (cooling, ledger.changes_at_ms(now_ms)) if due_ms is not None]
+        if dues:
+            self._changes.note_at(backend_id, min(dues))
+        return breaker, cooling
 
-    def _forget(self, present: set[str]) -> None:
-        for backend_id in self._entries.keys() - present:
-            del self._entries[backend_id]
-            self._reported.pop(backend_id, None)
-        self._health.ledgers.keep_only(present)
+    def _moved(self, noted: Iterable[str], reports: dict[str, Report]) -> set[str]:
+        """Bring up to date who reports from which address; others whose address these share or shared."""
+        others: set[str] = set()
+        for backend_id in noted:
+            report, was = reports.get(backend_id), self._urls.get(backend_id)
+            url = None if report is None else report.heartbeat.url
+            if url != was:
+                if was is not None:
+                    self._leave(backend_id, was)
+                    others.update(self._claims.get(was, ()))
+                if url is not None:
+                    self._urls[backend_id] = url
+                    self._claims.setdefault(url, {})[backend_id] = None
+            claims = self._claims.get(url, {}) if url is not None else {}
+            if len(claims) > 1:
+                others.update(claims)
+        return others
+
+    def _leave(self, backend_id: str, url: str) -> None:
+        del self._urls[backend_id]
+        claims = self._claims[url]
+        del claims[backend_id]
+        if not claims:
+            del self._claims[url]
+
+    def _owner(self, url: str, reports: dict[str, Report]) -> str:
+        """Who stands at an address now: one that was given to another device is that device alone."""
+        return max(reversed(self._claims[url]), key=lambda backend_id: reports[backend_id].received_ms)
 
 
-def _owners(reports: dict[str, Report]) -> dict[str, str]:
-    """Who stands at each address now: an address that was given to another device is that device alone."""
-    owners: dict[str, str] = {}
-    for backend_id, report in reports.items():
-        url = report.heartbeat.url
-        other = owners.get(url)
-        if other is None or reports[other].received_ms <= report.received_ms:
-            owners[url] = backend_id
-    return owners
-
-
-def _of_standing(polled: Polled, standing: Standing, ledger: Ledger, entry: _Entry) -> BackendSnapshot:
+def _of_standing(
+    polled: Polled, standing: Standing, ledger: Ledger, breaker: Breaker, cooling_until_ms: int | None
+) -> BackendSnapshot:
     return BackendSnapshot(
         backend_id=polled.backend_id,
         zone=polled.zone,
@@ -158,13 +178,15 @@ def _of_standing(polled: Polled, standing: Standing, ledger: Ledger, entry: _Ent
         decode_tokens_per_s=ledger.decode_tokens_per_s,
         ttft_ms=ledger.ttft_ms,
         ttft_ms_by_prompt=ledger.ttft_ms_by_prompt,
-        breaker=entry.breaker,
-        cooling_until_ms=entry.cooling,
+        breaker=breaker,
+        cooling_until_ms=cooling_until_ms,
         in_flight=ledger.in_flight,
     )
 
 
-def _of_report(beat: Heartbeat, received_ms: int, ledger: Ledger, entry: _Entry) -> BackendSnapshot:
+def _of_report(
+    beat: Heartbeat, received_ms: int, ledger: Ledger, breaker: Breaker, cooling_until_ms: int | None
+) -> BackendSnapshot:
     return BackendSnapshot(
         backend_id=beat.backend_id,
         zone=beat.zone,
@@ -186,7 +208,7 @@ def _of_report(beat: Heartbeat, received_ms: int, ledger: Ledger, entry: _Entry)
         ttft_ms=ledger.ttft_ms,
         ttft_ms_by_prompt=ledger.ttft_ms_by_prompt,
         output_cap_tokens=beat.output_cap_tokens,
-        breaker=entry.breaker,
-        cooling_until_ms=entry.cooling,
+        breaker=breaker,
+        cooling_until_ms=cooling_until_ms,
         in_flight=ledger.in_flight,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,6 +57,11 @@ class CapacityPoller:
         self._log = logs.get("fleet")
         self._standing = {each.backend_id: Standing(models=each.models) for each in polled}
         self._misses = dict.fromkeys(self._standing, 0)
+        self._on_change: Callable[[str], None] = lambda backend_id: None
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each backend that stands otherwise than before."""
+        self._on_change = on_change
 
     def standing(self, backend_id: str) -> Standing:
         return self._standing[backend_id]
@@ -88,6 +94,8 @@ class CapacityPoller:
             if polled.models:
                 after = replace(after, models=polled.models)
         self._standing[polled.backend_id] = after
+        if after != before:
+            self._on_change(polled.backend_id)
         if after.state is not before.state:
             self._log.info("backend_state", backend=polled.backend_id, state=after.state, was=before.state)
 
@@ -134,20 +142,25 @@ def _standing_of(models: list[CloudCapacity]) -> Standing:
     order = (BackendState.READY, BackendState.SCALED_TO_ZERO, BackendState.STARTING, BackendState.DRAINING)
     return Standing(
         state=next((state for state in order if state in states), BackendState.FAILED),
-        models=tuple(
-            ServedModel(
-                model_id=m.model_id,
-                digest=m.digest,
-                context_tokens=m.context_tokens,
-                features=m.features,
-                tokenizer=m.tokenizer,
-            )
-            for m in serving
-        ),
+        models=tuple(served for model in serving for served in _served(model)),
         slots_total=_sum([_slots(m) for m in serving]),
         slots_busy=_sum([m.running for m in serving]),
         queued=_sum([m.waiting for m in serving]),
     )
+
+
+def _served(model: CloudCapacity) -> Iterator[ServedModel]:
+    """The model, and each of its adapters under the name that requests use."""
+    named = [(model.model_id, model.digest)]
+    named += [(f"{model.model_id}:{adapter.name}", adapter.digest) for adapter in model.adapters]
+    for name, digest in named:
+        yield ServedModel(
+            model_id=name,
+            digest=digest,
+            context_tokens=model.context_tokens,
+            features=model.features,
+            tokenizer=model.tokenizer,
+        )
 
 
 def _slots(model: CloudCapacity) -> int | None:

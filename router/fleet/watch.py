@@ -39,6 +39,8 @@ class FleetWatch:
         self._log = logs.get("fleet")
         self._reports: dict[str, Report] = {}
         self._local: dict[str, Report] = {}
+        self._carried: dict[str, Report] = {}
+        self._on_change: Callable[[str], None] = lambda backend_id: None
         self._answered_ms = clock.now_ms()
         self._up = True
 
@@ -46,6 +48,10 @@ class FleetWatch:
     def up(self) -> bool:
         """Whether the store answered last."""
         return self._up
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Tell `on_change` the id of each agent of which there is a newer report, or none any more."""
+        self._on_change = on_change
 
     async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         """Take a heartbeat that was checked; False when it is older than what is known. A store that is gone does not
@@ -62,13 +68,16 @@ class FleetWatch:
             self._failed(error)
         if order is Order.NEWER:
             report = Report(heartbeat, self._clock.now_ms(), signed)
-            self._reports[heartbeat.backend_id] = self._local[heartbeat.backend_id] = report
+            for reports in (self._reports, self._local, self._carried):
+                reports[heartbeat.backend_id] = report
+            self._on_change(heartbeat.backend_id)
         return True
 
     async def forget(self, backend_id: str) -> None:
         """Drop what `backend_id` reported; where the store is gone, its report ends there by its age."""
-        self._reports.pop(backend_id, None)
-        self._local.pop(backend_id, None)
+        for reports in (self._reports, self._local, self._carried):
+            reports.pop(backend_id, None)
+        self._on_change(backend_id)
         try:
             await self._store.forget(backend_id)
         except StateUnavailable as error:
@@ -80,6 +89,8 @@ class FleetWatch:
             reports = await self._store.reports()
         except StateUnavailable as error:
             self._failed(error)
+            if self._reports is not self.reports():
+                self._carry()
             return
         self._answered()
         fresh = {report.heartbeat.backend_id: self._latest(report) for report in self._trusted(reports)}
@@ -88,7 +99,7 @@ class FleetWatch:
             if stored is not None and _is_same_or_newer(own, stored):
                 fresh[backend_id] = own
         self._local = {b: r for b, r in self._local.items() if b in fresh}
-        self._reports = fresh
+        self._take(fresh)
 
     def _latest(self, report: Report) -> Report:
         """The report, or the known one where that is later: whoever can write to the store can repeat an old one."""
@@ -103,14 +114,27 @@ class FleetWatch:
             await self._clock.sleep(interval_s)
 
     def reports(self) -> dict[str, Report]:
-        """The reports to judge now, by backend id."""
-        if self._up:
+        """The reports to judge now, by backend id. While it is the same object, what changes in it is told."""
+        if self._up or self._clock.now_ms() - self._answered_ms > self._last_known_ms:
             return self._reports
+        return self._carried
+
+    def _take(self, fresh: dict[str, Report]) -> None:
+        """Put `fresh` in the place of the reports that are known, and tell what differs."""
+        known = self._reports
+        for backend_id in known.keys() - fresh.keys():
+            del known[backend_id]
+            self._on_change(backend_id)
+        for backend_id, report in fresh.items():
+            if known.get(backend_id) is not report:
+                known[backend_id] = report
+                self._on_change(backend_id)
+
+    def _carry(self) -> None:
+        """Let the ages of reports stand still."""
         now_ms = self._clock.now_ms()
         gone_ms = now_ms - self._answered_ms
-        if gone_ms > self._last_known_ms:
-            return self._reports
-        return {
+        self._carried = {
             backend_id: replace(report, received_ms=min(now_ms, report.received_ms + gone_ms))
             for backend_id, report in self._reports.items()
         }
@@ -130,6 +154,7 @@ class FleetWatch:
     def _failed(self, error: StateUnavailable) -> None:
         if self._up:
             self._up = False
+            self._carry()
             self._log.warning("state_store_down", error=error.message, last_known_s=self._last_known_ms / 1000)
 
 

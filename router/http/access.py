@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 
 from aiohttp import web
 
+from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
 from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
 from shared.keys import ApiKey, Scope, require
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Doorkeeper:
@@ -18,24 +22,51 @@ class Doorkeeper:
         self,
         keys: Keyring,
         on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
+        *,
+        signins: SignIns | None = None,
     ) -> None:
-        """`on_denied` hears of each caller who is turned away."""
+        """`on_denied` hears of each caller who is turned away; `signins` reads the cookies of browsers."""
         self._keys = keys
         self._on_denied = on_denied
+        self._signins = signins
+
+    @property
+    def asks(self) -> bool:
+        """Whether callers need a key."""
+        return self._keys.asks
 
     def admit(self, request: web.Request, scope: Scope | None) -> ApiKey | None:
         """The caller's key, which has `scope` (None: any known key will do).
 
         Raises:
-            Unauthenticated: no known key. Forbidden: the key lacks the scope.
+            Unauthenticated: no known key. Forbidden: the key lacks the scope, or another page sent the request.
         """
         if not self._keys.asks:
             return None
         try:
-            key = self._keys.authenticate(request.headers.getall("Authorization", []))
+            key = self._caller(request)
             if scope is not None:
                 require(key, scope)
         except (Unauthenticated, Forbidden) as error:
             self._on_denied(request, error)
             raise
         return key
+
+    def signed_in(self, request: web.Request) -> SignedIn | None:
+        """The browser that sends a request, by its cookie; nothing else of the request is checked."""
+        cookie = request.cookies.get(COOKIE)
+        return None if cookie is None or self._signins is None else self._signins.read(cookie)
+
+    def recognise(self, given: str) -> ApiKey:
+        """The known key that `given` is. Raises Unauthenticated."""
+        return self._keys.authenticate([f"Bearer {given}"])
+
+    def _caller(self, request: web.Request) -> ApiKey:
+        bearers = request.headers.getall("Authorization", [])
+        signed_in = None if bearers else self.signed_in(request)
+        if signed_in is None:
+            return self._keys.authenticate(bearers)
+        token = request.headers.get(CSRF_HEADER, "")
+        if request.method not in _SAFE and not hmac.compare_digest(token.encode(), signed_in.csrf.encode()):
+            raise Forbidden(f"A request with a cookie needs the header {CSRF_HEADER}.", code="csrf_token_missing")
+        return signed_in.key

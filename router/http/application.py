@@ -15,6 +15,8 @@ from router.http.feedback import Feedback
 from router.http.fleet import Fleet
 from router.http.inference import Inference
 from router.http.models import Models
+from router.http.openapi import ROUTE as OPENAPI_ROUTE
+from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
 from shared.http.errors import middleware
@@ -33,6 +35,7 @@ class Handlers:
     feedback: Feedback
     probes: Probes
     metrics: Metrics
+    openapi: OpenApi
 
 
 def build(
@@ -41,8 +44,12 @@ def build(
     before: Sequence[Callable[[], Awaitable[None]]],
     loops: Sequence[Callable[[], Coroutine[Any, Any, None]]],
     after: Sequence[Callable[[], Awaitable[None]]],
+    more: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """The application. `before` runs ahead of the first request, `loops` beside the requests, `after` at the end."""
+    """The application, with `more` routes.
+
+    `before` runs ahead of the first request, `loops` beside the requests, `after` at the end.
+    """
     app = web.Application(middlewares=[middleware("router")])
     for endpoint in Endpoint:
         app.router.add_post(endpoint, handlers.inference.handle)
@@ -58,6 +65,8 @@ def build(
     app.router.add_get("/healthz", handlers.probes.live)
     app.router.add_get("/readyz", handlers.probes.ready)
     app.router.add_get("/metrics", handlers.metrics.handle)
+    app.router.add_get(OPENAPI_ROUTE, handlers.openapi.handle)
+    app.router.add_routes(more)
 
     async def life(_: web.Application) -> AsyncIterator[None]:
         for step in before:

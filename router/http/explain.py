@@ -16,7 +16,7 @@ from router.privacy.model import Classification
 from router.privacy.placeholders import Placeholders
 from router.privacy.sessions import Sessions
 from shared.http.intake import read_object
-from shared.keys import Scope
+from shared.keys import ApiKey, Scope
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 
@@ -32,6 +32,10 @@ class Explain:
 
     async def handle(self, request: web.Request) -> web.Response:
         key = self._doorkeeper.admit(request, Scope.INFERENCE)
+        return web.Response(body=orjson.dumps(await self.explained(request, key)), content_type="application/json")
+
+    async def explained(self, request: web.Request, key: ApiKey | None) -> dict[str, Any]:
+        """The answer for a caller who was let in with `key`."""
         asked = read_asked(request)
         raw, body = await read_object(request, limit_bytes=self._limit)
         endpoint = _endpoint_of(body)
@@ -40,13 +44,12 @@ class Explain:
         pin = self._sessions.pin_of(asked.session, key.name if key else None)
         effective = self._judge.effective(found, asked, key, pin=pin)
         judged = await self._judge.decide(endpoint, body, asked, key, found, effective, Placeholders())
-        answer = {
+        return {
             "endpoint": endpoint,
             "classification": _classification(found),
             "decision": decision_facts(judged.decision),
             "words": explain(judged.decision),
         }
-        return web.Response(body=orjson.dumps(answer), content_type="application/json")
 
 
 def _endpoint_of(body: dict[str, Any]) -> Endpoint:

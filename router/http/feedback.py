@@ -15,7 +15,7 @@ from router.http.access import Doorkeeper
 from shared.clock import Clock
 from shared.errors import InvalidRequest, NotFound
 from shared.http.intake import read_object
-from shared.keys import Scope
+from shared.keys import ApiKey, Scope
 from shared.privacy import PrivacyClass
 
 _LIMIT_BYTES = 4_096
@@ -38,9 +38,22 @@ class Feedback:
         key = self._doorkeeper.admit(request, Scope.INFERENCE)
         _, body = await read_object(request, limit_bytes=_LIMIT_BYTES)
         decision_id, said = _read(body)
+        kept = await self.keep(decision_id, said, key)
+        return web.Response(body=orjson.dumps(kept), content_type="application/json")
+
+    async def keep(
+        self, decision_id: str, said: PrivacyClass, key: ApiKey | None, *, of_any_key: bool = False
+    ) -> dict[str, Any]:
+        """Write down that a request should have been of class `said`; what was written.
+
+        Raises:
+            NotFound: the log holds no such request, or another key's. A key may speak of its own requests, and learns
+                of others not even that they exist, unless `of_any_key` says that it may.
+            InvalidRequest: it ended before it was classified.
+        """
         record = await self._find(decision_id)
-        # A key may speak of its own requests; of others it learns not even that they exist.
-        if record is None or record["key"] != (key.name if key else None):
+        name = key.name if key else None
+        if record is None or not (of_any_key or record["key"] == name):
             raise NotFound("The log holds no such request of this key.", param="decision_id")
         if record["class_found"] is None:
             raise InvalidRequest("This request ended before it was classified.", param="decision_id")
@@ -49,13 +62,14 @@ class Feedback:
             "at": round(self._clock.unix_s(), 3),
             "about": record["decision_id"],
             "key": record["key"],
+            "said_by": name,
             "class_said": said,
             "class_found": record["class_found"],
             "class_applied": record["class"],
             "kinds": sorted({entity["kind"] for entity in record["entities"]}),
         }
         self._audit.record(kept)
-        return web.Response(body=orjson.dumps(kept), content_type="application/json")
+        return kept
 
     async def _find(self, decision_id: str) -> dict[str, Any] | None:
         """The record, looked for once more when it may not have been written yet. One search runs at a time."""
@@ -73,7 +87,12 @@ def _read(body: dict[str, Any]) -> tuple[str, PrivacyClass]:
     decision_id, said = body.get("decision_id"), body.get("class")
     if not isinstance(decision_id, str) or not 1 <= len(decision_id) <= 128:
         raise InvalidRequest("decision_id must be the id of a request.", param="decision_id")
+    return decision_id, read_class(said)
+
+
+def read_class(said: Any) -> PrivacyClass:
+    """The class that a user may name. Raises InvalidRequest."""
     for each in _CLASSES:
         if said == each.value:
-            return decision_id, each
+            return each
     raise InvalidRequest(f"class must be one of {', '.join(_CLASSES)}.", param="class")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
-from router.fleet.parity import tokenizer_mismatches
+from router.fleet.parity import digest_mismatches, tokenizer_mismatches
+from router.fleet.staleness import stale_backends
+from router.fleet.traffic import Lately, Traffic
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from shared.enrolment import SIGNATURE_HEADER
@@ -21,12 +24,23 @@ from shared.keys import Scope
 from shared.state.port import Signed
 
 _BEAT_BYTES = 256 * 1024
+_NOTHING = Lately(0, None, None, None)
 
 
 class Fleet:
     """Handlers below /fleet/v1."""
 
-    def __init__(self, doorkeeper: Doorkeeper, watch: FleetWatch, directory: FleetDirectory, devices: Devices) -> None:
+    def __init__(
+        self,
+        doorkeeper: Doorkeeper,
+        watch: FleetWatch,
+        directory: FleetDirectory,
+        devices: Devices,
+        traffic: Traffic,
+        stale_after_ms: Callable[[], int],
+    ) -> None:
+        self._traffic = traffic
+        self._stale_after_ms = stale_after_ms
         self._doorkeeper = doorkeeper
         self._devices = devices
         self._watch = watch
@@ -53,19 +67,42 @@ class Fleet:
     async def show(self, request: web.Request) -> web.Response:
         """The live snapshot."""
         self._doorkeeper.admit(request, Scope.ADMIN)
-        return web.Response(body=orjson.dumps(fleet_facts(self._directory.snapshot())), content_type="application/json")
+        fleet = self._directory.snapshot()
+        facts = fleet_facts(fleet, self._traffic.lately(fleet.taken_ms), self._stale_after_ms())
+        return web.Response(body=orjson.dumps(facts), content_type="application/json")
 
 
-def fleet_facts(fleet: FleetSnapshot) -> dict[str, Any]:
-    """The snapshot as JSON values; ages instead of clock readings."""
+def fleet_facts(fleet: FleetSnapshot, lately: Mapping[str, Lately], stale_after_ms: int) -> dict[str, Any]:
+    """The snapshot as JSON values; ages instead of clock readings. Traffic is that of the process that answers."""
+    stale = frozenset(stale_backends(fleet, stale_after_ms))
     incumbent = fleet.incumbent
     return {
-        "backends": [_backend(each, fleet.taken_ms) for each in fleet.backends],
+        "backends": [
+            {
+                **_backend(each, fleet.taken_ms),
+                "stale": each.backend_id in stale,
+                **_traffic(lately.get(each.backend_id, _NOTHING)),
+            }
+            for each in fleet.backends
+        ],
         "tier_in_use": incumbent.tier if incumbent else None,
+        "digest_mismatches": [
+            {"model_id": each.model_id, "backends": [list(alike) for alike in each.groups]}
+            for each in digest_mismatches(fleet)
+        ],
         "tokenizer_mismatches": [
             {"model_id": each.model_id, "backends": [list(alike) for alike in each.groups]}
             for each in tokenizer_mismatches(fleet)
         ],
+    }
+
+
+def _traffic(lately: Lately) -> dict[str, Any]:
+    return {
+        "attempts_5min": lately.attempts,
+        "share_ratio": lately.share_ratio,
+        "last_reason": lately.last_reason,
+        "last_rejection": lately.last_rejection,
     }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from aiohttp import web
@@ -19,6 +20,7 @@ from router.dispatch.health import Health
 from router.dispatch.job import Job
 from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
+from router.fleet.traffic import Traffic
 from router.http.access import Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged
@@ -41,7 +43,7 @@ from shared.errors import (
     QueueFull,
     RateLimited,
 )
-from shared.fleet import FleetSnapshot, Zone, prompt_bucket
+from shared.fleet import Zone, prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -70,6 +72,7 @@ class InferenceParts:
     dispatcher: Dispatcher
     directory: FleetDirectory
     health: Health
+    traffic: Traffic
     audit: AuditLog
     metrics: RouterMetrics
     clock: Clock
@@ -153,13 +156,7 @@ class Inference:
             return await self._answered(request, account, key, asked, raw, body)
 
     async def _answered(
-        self,
-        request: web.Request,
-        account: Account,
-        key: ApiKey | None,
-        asked: Asked,
-        raw: bytes,
-        body: dict[str, Any],
+        self, request: web.Request, account: Account, key: ApiKey | None, asked: Asked, raw: bytes, body: dict[str, Any]
     ) -> web.StreamResponse:
         parts = self._parts
         loop = asyncio.get_running_loop()
@@ -190,7 +187,7 @@ class Inference:
         account.prompt_tokens_estimate = judged.facts.request.prompt_tokens_estimate
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
-        account.model = model if any(b.model(model) for b in judged.fleet.backends) else None
+        account.model = model if judged.is_served(model) else None
         metrics = self._parts.metrics
         tier = decision.candidates[0].zone.tier if decision.candidates else "none"
         metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
@@ -234,7 +231,7 @@ class Inference:
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
             permit=_permit(account, judged, travels),
-            contexts=_contexts(judged.fleet, model),
+            context_of=partial(judged.fleet.context_of, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._filters(judged),
@@ -363,6 +360,9 @@ class Inference:
             metrics.classify.observe(account.classify_ms / 1000)
         for attempt in account.attempts:
             metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        if (decision := account.decision) is not None:
+            tried = (attempt.backend_id for attempt in account.attempts)
+            parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
         parts.audit.record(account.record(now_ms))
 
 
@@ -382,10 +382,6 @@ def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | 
     if masked is not None:
         return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
     return mint(decision, account.classification, body_digest(travels), account.decision_id)
-
-
-def _contexts(fleet: FleetSnapshot, model: str) -> dict[str, int | None]:
-    return {b.backend_id: served.context_tokens for b in fleet.backends if (served := b.model(model)) is not None}
 
 
 def _is_free(decision: Decision) -> bool:

@@ -34,6 +34,10 @@ class Judged:
     now_ms: int
     masked: MaskedBody | None = None
 
+    def is_served(self, model: str) -> bool:
+        """Whether some backend knows the model by that name; candidates do, and are looked at first."""
+        return bool(self.decision.candidates) or any(b.model(model) is not None for b in self.fleet.backends)
+
 
 class PolicySource(Protocol):
     """Where the policy in force comes from; it may change between two requests."""

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from router.dispatch.health import Health
 from router.fleet.directory import FleetDirectory
+from router.fleet.staleness import StaleWatch
 from router.http.access import Doorkeeper
 from shared.clock import Clock
 from shared.fleet import BackendState, Breaker, Zone
@@ -39,8 +40,8 @@ class Gatherer(Protocol):
 
     snapshot: Callable[[], Snapshot]
 
-    async def gathered(self) -> list[Snapshot]:
-        """Those of the others."""
+    async def gathered(self, own: Snapshot) -> list[Snapshot]:
+        """Those of the others; they learn of `own`."""
 
 
 class Metrics:
@@ -54,10 +55,12 @@ class Metrics:
         directory: FleetDirectory,
         health: Health,
         clock: Clock,
+        stale: StaleWatch,
         member: Gatherer | None = None,
     ) -> None:
         """`member` knows the metrics of other workers, where there are any."""
         self._member = member
+        self._stale = stale
         if member is not None:
             member.snapshot = self._snapshot
         self._doorkeeper = doorkeeper
@@ -73,7 +76,8 @@ class Metrics:
             self._read_gauges()
             body = exposition(self._registry)
         else:
-            body = exposition_of(self._snapshot(), await self._member.gathered())
+            own = self._snapshot()
+            body = exposition_of(own, await self._member.gathered(own))
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     def _snapshot(self) -> Snapshot:
@@ -89,6 +93,7 @@ class Metrics:
         states = [ledger.breaker(self._clock.now_ms()) for ledger in self._health.ledgers]
         for breaker in Breaker:
             self._metrics.breaker.labels(breaker).set(states.count(breaker))
+        self._metrics.stale.set(self._stale.count())
         self._metrics.state_store.set(self._directory.store_up)
 
 

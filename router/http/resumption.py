@@ -132,7 +132,7 @@ class Resumption:
         candidates = tuple(c for c in decision.candidates if self._suits(c, broken, judged.fleet))
         if judged.masked or not decision.resume or not candidates or not self._audit.can_record(effective):
             return None
-        decision = replace(decision, candidates=candidates)
+        decision = decision._replace(candidates=candidates)
         to_cloud = any(c.zone is Zone.CLOUD for c in candidates)
         permit = mint(decision, found, body_digest(raw), self.job.decision_id) if to_cloud else None
         return replace(

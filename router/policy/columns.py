@@ -1,22 +1,22 @@
-"""A large fleet as columns: what a decision reads of each backend, worked out once when the fleet changes.
+"""A large fleet as columns: the figures of `rows.Row`, one array each, made when the fleet changes.
 
-Rows stand in the order of id and address, which is the order that breaks the last ties of a ranking. The columns of a
-fleet in which a few backends changed are made from those before it.
+Rows stand in the order of id and address, which is the order that breaks the last ties of a ranking. Columns never
+change: those of a fleet in which a few backends changed are made from the ones before, and share with them every array
+that came out the same, and all that follows from such arrays alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from router.policy.eligibility import is_full, load_of
 from router.policy.model import Rejection
-from router.policy.scoring import speed_ratio
-from shared.fleet import PROMPT_BUCKETS_TOKENS, BackendSnapshot, BackendState, Breaker, ThermalLevel, Zone
+from router.policy.rows import NEVER_MS, NOBODYS, UNBOUNDED, Row, in_order, row_of, served_in
+from shared.fleet import PROMPT_BUCKETS_TOKENS, BackendSnapshot, Zone
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,15 +25,12 @@ Flags = NDArray[np.bool_]
 
 ZONES = tuple(Zone)
 REJECTIONS = tuple(Rejection)
-CODE_OF = {reason: code for code, reason in enumerate(REJECTIONS, start=1)}
-"""A row's code while a reason speaks against it; 0 while none does."""
-NEVER_MS = int(np.iinfo(np.int64).max)
-UNBOUNDED = NEVER_MS
-_BY_STATE = {
-    BackendState.STARTING: CODE_OF[Rejection.NOT_READY],
-    BackendState.FAILED: CODE_OF[Rejection.NOT_READY],
-    BackendState.DRAINING: CODE_OF[Rejection.DRAINING],
-}
+CODE_OF = {reason: code for code, reason in enumerate(REJECTIONS)}
+"""A row's code while a reason speaks against it. Of several, the least is the first in the order of the checks."""
+FINE = 255
+"""A row's code while none does."""
+_MOST_MODELS = 64
+"""Models whose columns are kept. A fleet can serve thousands of adapters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,128 +48,167 @@ class ModelColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """The arrays that hold one figure of each row. NaN stands for what is not measured."""
+
+    zone: Codes
+    """Index into `ZONES`."""
+    by_itself: Codes
+    """Code of the first that state, breaker, heat and queue say."""
+    received_ms: Ints
+    cooling_until_ms: Ints
+    asleep: Flags
+    says_what_it_serves: Flags
+    load: Ints
+    slots: Ints
+    load_ratio: Floats
+    wait_ratio: Floats
+    ms_per_prompt_token: Floats
+    idle_first_ms: Floats
+    """One row a prompt bucket."""
+    tpot_ms: Floats
+
+
+@dataclass(frozen=True, slots=True)
 class Derived:
-    """What follows from the columns alone, and which steps they make needless."""
+    """What follows from the figures, and which steps that makes needless."""
 
     in_cloud: Flags
     on_edge: Flags
-    ahead: Floats
-    """Service times that a new request waits, times the slots: never below 0."""
-    load_ratio: Floats
-    no_prefill: Flags
+    unmeasured: tuple[Flags, ...]
+    """By prompt bucket: nothing is known of the time to a first token."""
+    any_unmeasured: tuple[bool, ...]
     no_tpot: Flags
     any_no_tpot: bool
-    any_by_state: bool
-    any_by_breaker: bool
     any_asleep: bool
+    first_received_ms: int
     last_cooling_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The arrays, one row a backend. Times to first token are those of an idle backend; NaN stands for unmeasured."""
+    """A fleet, one row a backend."""
 
     backends: tuple[BackendSnapshot, ...]
-    """The fleet in its own order."""
-    rows: tuple[BackendSnapshot, ...]
-    place: dict[str, int]
-    """Row of each backend id."""
-    zone: Codes
-    """Index into `ZONES`."""
-    by_state: Codes
-    """Rejections that come before the model is looked at."""
-    by_breaker: Codes
-    by_heat_or_queue: Codes
-    received_ms: Ints
-    cooling_until_ms: Ints
-    asleep: Flags
-    """Scaled to zero."""
-    says_what_it_serves: Flags
-    load: Ints
-    slots: Ints
-    prefill_tokens_per_s: Floats
-    """After heat."""
-    tpot_ms: Floats
-    observed_ms: Floats
-    """Observed time to first token by prompt bucket, after heat: one row a bucket."""
+    """In the order of the rows."""
+    figures: Figures
+    derived: Derived
+    served: frozenset[str]
+    """Ids of the models that some row serves."""
     models: dict[str, ModelColumn]
     """Columns of the models that were asked for; filled in as they are."""
-    derived: Derived
+    bases: dict[Any, Any]
+    """What was concluded from zones, models and `by_itself` alone; filled in by who concludes it."""
 
-    def updated(self, backends: tuple[BackendSnapshot, ...]) -> Columns:
-        """The columns of `backends`; what is the same object as here is not read again."""
+    def updated(self, backends: tuple[BackendSnapshot, ...], changed: Iterable[int] | None = None) -> Columns:
+        """The columns of `backends`, which stand in the order of rows. `changed` are the rows that differ from here,
+        where the caller knows them; without it, what is the same object as here counts as unchanged."""
         if len(backends) != len(self.backends):
             return columns_of(backends)
-        changed = [(old, new) for old, new in zip(self.backends, backends, strict=True) if old is not new]
-        if not changed:
-            return self
-        if any(old.backend_id != new.backend_id or old.url != new.url for old, new in changed):
+        if changed is None:
+            changed = [at for at, new in enumerate(backends) if new is not self.backends[at]]
+        pairs = [(at, self.backends[at], backends[at]) for at in changed]
+        if any(old.backend_id != new.backend_id or old.url != new.url for _, old, new in pairs):
             return columns_of(backends)
-        rows = list(self.rows)
-        arrays = {name: getattr(self, name).copy() for name in _READ}
-        for _, new in changed:
-            at = self.place[new.backend_id]
-            rows[at] = new
-            for name, (_, read) in _READ.items():
-                arrays[name][..., at] = read(new)
-        models = self.models if all(_serves_alike(old, new) for old, new in changed) else {}
-        return _columns(backends, tuple(rows), self.place, models, arrays)
+        if not pairs:
+            return self
+        figures = _written(self.figures, [(at, row_of(old), row_of(new)) for at, old, new in pairs])
+        alike = all(old.models == new.models and old.zone is new.zone for _, old, new in pairs)
+        served, models = (self.served, self.models) if alike else (served_in(backends), {})
+        kept = alike and figures.by_itself is self.figures.by_itself
+        derived = _derived(figures, self.figures, self.derived)
+        return Columns(backends, figures, derived, served, models, self.bases if kept else {})
 
     def model(self, model_id: str) -> ModelColumn:
         """The column of a model, made when it is first asked for."""
+        model_id = self.known(model_id)
         column = self.models.get(model_id)
         if column is None:
-            column = self.models[model_id] = _model_column(self.rows, model_id)
+            if len(self.models) >= _MOST_MODELS:
+                self.models.clear()
+                self.bases.clear()
+            column = self.models[model_id] = _model_column(self.backends, model_id)
         return column
+
+    def known(self, model_id: str) -> str:
+        """The id of a model that is served here, or what stands for all others."""
+        return model_id if model_id in self.served else NOBODYS
+
+    def __len__(self) -> int:
+        return len(self.backends)
 
 
 def columns_of(backends: tuple[BackendSnapshot, ...]) -> Columns:
-    """The columns of a fleet."""
-    rows = tuple(sorted(backends, key=lambda b: (b.backend_id, b.url)))
-    place = {backend.backend_id: at for at, backend in enumerate(rows)}
-    arrays: dict[str, Any] = {
-        name: np.ascontiguousarray(np.array([read(row) for row in rows], dtype=dtype).T)
-        for name, (dtype, read) in _READ.items()
-    }
-    if not rows:
-        arrays["observed_ms"] = np.empty((len(PROMPT_BUCKETS_TOKENS) + 1, 0))
-    return _columns(backends, rows, place, {}, arrays)
+    """The columns of a fleet, whose ids differ, in whatever order."""
+    ordered = tuple(in_order(backends))
+    rows = [row_of(backend) for backend in ordered]
+    arrays = {name: np.array([read(row) for row in rows], dtype) for name, (dtype, read) in _READ.items()}
+    idle = np.array([row.idle_first_ms for row in rows], np.float64).reshape(len(rows), len(PROMPT_BUCKETS_TOKENS) + 1)
+    figures = Figures(**arrays, idle_first_ms=np.ascontiguousarray(idle.T))
+    return Columns(ordered, figures, _derived(figures, None, None), served_in(ordered), {}, {})
 
 
-def _columns(
-    backends: tuple[BackendSnapshot, ...],
-    rows: tuple[BackendSnapshot, ...],
-    place: dict[str, int],
-    models: dict[str, ModelColumn],
-    arrays: dict[str, Any],
-) -> Columns:
-    in_cloud, no_tpot = arrays["zone"] == ZONES.index(Zone.CLOUD), np.isnan(arrays["tpot_ms"])
-    load, slots = arrays["load"], arrays["slots"]
-    derived = Derived(
-        in_cloud=in_cloud,
-        on_edge=~in_cloud,
-        ahead=np.maximum(load - slots + 1, 0).astype(np.float64),
-        load_ratio=load / slots,
-        no_prefill=np.isnan(arrays["prefill_tokens_per_s"]),
-        no_tpot=no_tpot,
-        any_no_tpot=bool(no_tpot.any()),
-        any_by_state=bool(arrays["by_state"].any()),
-        any_by_breaker=bool(arrays["by_breaker"].any()),
-        any_asleep=bool(arrays["asleep"].any()),
-        last_cooling_ms=int(arrays["cooling_until_ms"].max(initial=-NEVER_MS)),
-    )
-    return Columns(backends=backends, rows=rows, place=place, models=models, derived=derived, **arrays)
+def _written(figures: Figures, changed: Iterable[tuple[int, Row, Row]]) -> Figures:
+    """The figures with other rows in some places: an array is copied before its first change."""
+    fresh: dict[str, Any] = {}
+    for at, old, new in changed:
+        for name, (_, read) in _READ.items():
+            value = read(new)
+            if value != read(old):
+                if name not in fresh:
+                    fresh[name] = getattr(figures, name).copy()
+                fresh[name][at] = value
+        if new.idle_first_ms != old.idle_first_ms:
+            if "idle_first_ms" not in fresh:
+                fresh["idle_first_ms"] = figures.idle_first_ms.copy()
+            fresh["idle_first_ms"][:, at] = new.idle_first_ms
+    return replace(figures, **fresh) if fresh else figures
 
 
-def _model_column(rows: tuple[BackendSnapshot, ...], model_id: str) -> ModelColumn:
-    entries = [row.model(model_id) for row in rows]
+def _derived(figures: Figures, before: Figures | None, known: Derived | None) -> Derived:
+    """What follows from `figures`; what rests on arrays that are those of `before` is taken from `known`."""
+    values: dict[str, Any] = {}
+    for names, derive in _DERIVED:
+        arrays = [getattr(figures, name) for name in names]
+        if before is None or any(a is not getattr(before, n) for a, n in zip(arrays, names, strict=True)):
+            values |= derive(*arrays)
+    return Derived(**values) if known is None else replace(known, **values)
+
+
+def _of_zones(zone: Codes) -> dict[str, Any]:
+    in_cloud = zone == ZONES.index(Zone.CLOUD)
+    return {"in_cloud": in_cloud, "on_edge": ~in_cloud}
+
+
+def _of_first_tokens(idle_first_ms: Floats) -> dict[str, Any]:
+    unmeasured = tuple(np.isnan(idle_first_ms))
+    return {"unmeasured": unmeasured, "any_unmeasured": tuple(bool(each.any()) for each in unmeasured)}
+
+
+def _of_tokens(tpot_ms: Floats) -> dict[str, Any]:
+    no_tpot = np.isnan(tpot_ms)
+    return {"no_tpot": no_tpot, "any_no_tpot": bool(no_tpot.any())}
+
+
+_DERIVED: tuple[tuple[tuple[str, ...], Callable[..., dict[str, Any]]], ...] = (
+    (("zone",), _of_zones),
+    (("idle_first_ms",), _of_first_tokens),
+    (("tpot_ms",), _of_tokens),
+    (("asleep",), lambda asleep: {"any_asleep": bool(asleep.any())}),
+    (("received_ms",), lambda received_ms: {"first_received_ms": int(received_ms.min(initial=NEVER_MS))}),
+    (("cooling_until_ms",), lambda until_ms: {"last_cooling_ms": int(until_ms.max(initial=-NEVER_MS))}),
+)
+
+
+def _model_column(backends: tuple[BackendSnapshot, ...], model_id: str) -> ModelColumn:
+    entries = [backend.model(model_id) for backend in backends]
     largest = dict.fromkeys(ZONES, 0)
     room = np.array(
         [UNBOUNDED if e is None or e.context_tokens is None else e.context_tokens for e in entries], np.int64
     )
-    for row, entry in zip(rows, entries, strict=True):
+    for backend, entry in zip(backends, entries, strict=True):
         if entry is not None and entry.context_tokens is not None:
-            largest[row.zone] = max(largest[row.zone], entry.context_tokens)
+            largest[backend.zone] = max(largest[backend.zone], entry.context_tokens)
     known: dict[tuple[str, ...], int] = {(): 0}
     sets = [0 if entry is None else known.setdefault(entry.features, len(known)) for entry in entries]
     return ModelColumn(
@@ -185,52 +221,23 @@ def _model_column(rows: tuple[BackendSnapshot, ...], model_id: str) -> ModelColu
     )
 
 
-def _serves_alike(old: BackendSnapshot, new: BackendSnapshot) -> bool:
-    return old.models == new.models and old.zone is new.zone
+def _by_itself(row: Row) -> int:
+    said = (reason for reason in (row.by_state, row.by_breaker, row.by_heat_or_queue) if reason is not None)
+    return min((CODE_OF[reason] for reason in said), default=FINE)
 
 
-def _by_breaker(backend: BackendSnapshot) -> int:
-    closed = backend.breaker is Breaker.CLOSED or (backend.breaker is Breaker.HALF_OPEN and backend.in_flight <= 0)
-    return 0 if closed else CODE_OF[Rejection.BREAKER_OPEN]
-
-
-def _by_heat_or_queue(backend: BackendSnapshot) -> int:
-    if backend.level is ThermalLevel.CRITICAL:
-        return CODE_OF[Rejection.THERMAL_CRITICAL]
-    return CODE_OF[Rejection.QUEUE_FULL] if is_full(backend, load_of(backend)) else 0
-
-
-def _tpot_ms(backend: BackendSnapshot) -> float:
-    rate = backend.decode_tokens_per_s
-    return np.nan if rate is None else 1000.0 / (rate * speed_ratio(backend))
-
-
-def _prefill(backend: BackendSnapshot) -> float:
-    rate = backend.prefill_tokens_per_s
-    return np.nan if rate is None else rate * speed_ratio(backend)
-
-
-def _observed_ms(backend: BackendSnapshot) -> list[float]:
-    speed, overall, by_prompt = speed_ratio(backend), backend.ttft_ms, backend.ttft_ms_by_prompt
-    found: list[float] = []
-    for bucket in range(len(PROMPT_BUCKETS_TOKENS) + 1):
-        observed = by_prompt[bucket] if bucket < len(by_prompt) and by_prompt[bucket] is not None else overall
-        found.append(np.nan if observed is None else observed / speed)
-    return found
-
-
-_READ: dict[str, tuple[Any, Callable[[BackendSnapshot], Any]]] = {
-    "zone": (np.uint8, lambda b: ZONES.index(b.zone)),
-    "by_state": (np.uint8, lambda b: _BY_STATE.get(b.state, 0)),
-    "by_breaker": (np.uint8, _by_breaker),
-    "by_heat_or_queue": (np.uint8, _by_heat_or_queue),
-    "received_ms": (np.int64, lambda b: NEVER_MS if b.received_ms is None else b.received_ms),
-    "cooling_until_ms": (np.int64, lambda b: -NEVER_MS if b.cooling_until_ms is None else b.cooling_until_ms),
-    "asleep": (np.bool_, lambda b: b.state is BackendState.SCALED_TO_ZERO),
-    "says_what_it_serves": (np.bool_, lambda b: bool(b.models) and b.state is not BackendState.STARTING),
-    "load": (np.int64, load_of),
-    "slots": (np.int64, lambda b: b.slots_total or 1),
-    "prefill_tokens_per_s": (np.float64, _prefill),
-    "tpot_ms": (np.float64, _tpot_ms),
-    "observed_ms": (np.float64, _observed_ms),
+_READ: dict[str, tuple[Any, Callable[[Row], Any]]] = {
+    "zone": (np.uint8, lambda row: ZONES.index(row.zone)),
+    "by_itself": (np.uint8, _by_itself),
+    "received_ms": (np.int64, lambda row: row.received_ms),
+    "cooling_until_ms": (np.int64, lambda row: row.cooling_until_ms),
+    "asleep": (np.bool_, lambda row: row.asleep),
+    "says_what_it_serves": (np.bool_, lambda row: row.says_what_it_serves),
+    "load": (np.int64, lambda row: row.load),
+    "slots": (np.int64, lambda row: row.slots),
+    "load_ratio": (np.float64, lambda row: row.load_ratio),
+    "wait_ratio": (np.float64, lambda row: row.wait_ratio),
+    "ms_per_prompt_token": (np.float64, lambda row: row.ms_per_prompt_token),
+    "tpot_ms": (np.float64, lambda row: row.tpot_ms),
 }
+"""Type and figure of each array, in which NaN stands for None; `idle_first_ms` has one figure a prompt bucket."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from router.policy import ordering, zones
 from router.policy.eligibility import permission_rejections
 from router.policy.listed import Listed
-from router.policy.model import Decision, DecisionFacts, Policy, Reason, Rejection, Route
+from router.policy.model import Candidate, Decision, DecisionFacts, Policy, Reason, Rejection, Route
 from router.policy.need import need_of
 from router.policy.question import Question, Shortage, Survey, View, price_of
 from router.policy.terms import Terms, terms_of
-from shared.fleet import FleetSnapshot
+from shared.fleet import FleetSnapshot, Zone
 from shared.privacy import Action
+
+_CLOUD = Zone.CLOUD
 
 
 def decide(
@@ -24,50 +26,61 @@ def decide(
     """
     terms = terms_of(facts, policy)
     by_route = zones.zones_of_route(facts.route)
-    need = need_of(facts.request, policy.default_output_tokens, terms.output_cap_tokens)
-    asked = Question(
-        need=need,
-        forbidden=permission_rejections(terms.by_privacy, terms.by_rule, by_route, zones.zones_of_mode(terms.mode)),
-        bar=ordering.bar_of(policy, terms.mode, fleet.incumbent, now_ms),
-        assumed_tpot_ms=policy.slo.tpot_ms,
-        stale_after_ms=policy.stale_after_ms,
-        cap_tokens=terms.output_cap_tokens,
-        edge=price_of(policy.cost, need, cloud=False),
-        cloud=price_of(policy.cost, need, cloud=True),
-        now_ms=now_ms,
-    )
+    asked = _question(facts, fleet, policy, terms, by_route, now_ms)
     view = Listed(fleet.backends) if view is None else view
     found = view.survey(asked)
-    shortage = None if found.candidates else view.shortage(asked)
+    first, retry_after_s = None, 1
+    if found.candidates:
+        first = found.candidates[0]
+        reason = _reason_for_first(first, found, asked, terms, facts.route)
+    else:
+        shortage = view.shortage(asked)
+        reason = _reason_for_none(shortage, found, asked, terms, facts.route)
+        retry_after_s = _retry_after_s(shortage, now_ms)
     return Decision(
-        privacy_class=facts.privacy_class,
-        action=terms.action,
-        mode=terms.mode,
-        route=facts.route,
-        allowed_zones=terms.by_privacy & terms.by_rule & by_route,
-        candidates=found.candidates,
-        rejected=found.rejected,
-        reason=_reason_for_first(found, asked, terms, facts.route)
-        if shortage is None
-        else _reason_for_none(shortage, found, asked, terms, facts.route),
-        output_cap_tokens=found.candidates[0].output_cap_tokens if found.candidates else None,
-        largest_context_tokens=found.largest_context_tokens,
-        needed_tokens=need.likely_tokens,
-        policy_digest=policy.digest,
-        retry_after_s=1 if shortage is None else _retry_after_s(shortage, now_ms),
-        rule=terms.rule,
-        rule_cap_tokens=terms.output_cap_tokens,
-        mask_kinds=terms.mask_kinds,
-        scan_answers=terms.scan_answers,
-        resume=terms.resume,
-        hedge_ms=terms.hedge_ms,
-        rejected_counts=found.rejected_counts,
+        facts.privacy_class,
+        terms.action,
+        terms.mode,
+        facts.route,
+        terms.by_privacy & terms.by_rule & by_route,
+        found.candidates,
+        found.rejected,
+        reason,
+        first.output_cap_tokens if first else None,
+        found.largest_context_tokens,
+        asked.need.likely_tokens,
+        policy.digest,
+        retry_after_s,
+        terms.rule,
+        terms.output_cap_tokens,
+        terms.mask_kinds,
+        terms.scan_answers,
+        terms.resume,
+        terms.hedge_ms,
+        found.rejected_counts,
     )
 
 
-def _reason_for_first(found: Survey, asked: Question, terms: Terms, route: Route) -> Reason:
+def _question(
+    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, terms: Terms, by_route: frozenset[Zone], now_ms: int
+) -> Question:
+    need = need_of(facts.request, policy.default_output_tokens, terms.output_cap_tokens)
+    return Question(
+        need,
+        permission_rejections(terms.by_privacy, terms.by_rule, by_route, zones.zones_of_mode(terms.mode)),
+        ordering.bar_of(policy, terms.mode, fleet.incumbent, now_ms),
+        policy.slo.tpot_ms,
+        policy.stale_after_ms,
+        terms.output_cap_tokens,
+        price_of(policy.cost, need, cloud=False),
+        price_of(policy.cost, need, cloud=True),
+        now_ms,
+    )
+
+
+def _reason_for_first(first: Candidate, found: Survey, asked: Question, terms: Terms, route: Route) -> Reason:
     return ordering.reason_for_first(
-        found.candidates[0],
+        "cloud" if first.zone is _CLOUD else "edge",
         by_privacy=terms.by_privacy != zones.ANYWHERE,
         by_rule=terms.by_rule != zones.ANYWHERE,
         route=route,

@@ -1,30 +1,39 @@
 """Decides whether one backend may and can serve one request; the first check that fails names the reason.
 
-Checks run in the order of `Rejection`: what may be (privacy, rules, caller, mode) before what can be. A missing figure
-rejects nobody: a backend that reports no load is neither idle nor full, one that declares no context or no features of
-OpenAI's own answers for itself.
+Checks count in the order of `Rejection`: what may be (privacy, rules, caller, mode) before what can be. Those that
+depend on the backend alone are made when it changes (`rows.row_of`). A missing figure rejects nobody: a backend that
+reports no load is neither idle nor full, one that declares no context or no features of OpenAI's own answers
+for itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from router.policy.model import Rejection
 from router.policy.need import Need
-from shared.fleet import BackendSnapshot, BackendState, Breaker, ServedModel, ThermalLevel, Zone
+from shared.fleet import BackendSnapshot, BackendState, Breaker, ThermalLevel, Zone
 from shared.openai.facts import OWN_FEATURES
 
 # Looking up a member on an Enum class costs more than the comparison it is for: members are bound once.
-_STARTING, _FAILED, _DRAINING = BackendState.STARTING, BackendState.FAILED, BackendState.DRAINING
 _CLOSED, _OPEN = Breaker.CLOSED, Breaker.OPEN
 _ZONES = tuple(Zone)
 _CRITICAL = ThermalLevel.CRITICAL
+_BY_STATE = {
+    BackendState.STARTING: Rejection.NOT_READY,
+    BackendState.FAILED: Rejection.NOT_READY,
+    BackendState.DRAINING: Rejection.DRAINING,
+}
 _PRIVACY, _RULE = Rejection.PRIVACY, Rejection.RULE
 _ROUTE_OVERRIDE, _MODE = Rejection.ROUTE_OVERRIDE, Rejection.MODE
 
 
+@lru_cache(maxsize=4_096)
 def permission_rejections(
     by_privacy: frozenset[Zone], by_rule: frozenset[Zone], by_route: frozenset[Zone], by_mode: frozenset[Zone]
-) -> dict[Zone, Rejection | None]:
-    """For each zone, why no backend in it may be used, or None."""
+) -> Mapping[Zone, Rejection | None]:
+    """For each zone, why no backend in it may be used, or None. There are few answers: 8 sets to the power of 4."""
     forbidden: dict[Zone, Rejection | None] = {}
     for zone in _ZONES:
         if zone not in by_privacy:
@@ -38,36 +47,24 @@ def permission_rejections(
     return forbidden
 
 
-def ability_rejection(
-    backend: BackendSnapshot, served: ServedModel | None, need: Need, load: int, stale_after_ms: int, now_ms: int
-) -> Rejection | None:
-    """Why a permitted backend cannot serve now, or None. `served` is its entry for the model, `load` its `load_of`."""
-    state = backend.state
-    if state is _STARTING or state is _FAILED:
-        return Rejection.NOT_READY
-    if state is _DRAINING:
-        return Rejection.DRAINING
-    received = backend.received_ms
-    if received is not None and now_ms - received > stale_after_ms:
-        return Rejection.STALE
-    if served is None:
-        return Rejection.MODEL_NOT_SERVED
-    if need.features and lacks_feature(served.features, need):
-        return Rejection.FEATURE_MISSING
-    context = served.context_tokens
-    if context is not None and need.certain_tokens > context:
-        return Rejection.CONTEXT_TOO_SMALL
+def by_state(backend: BackendSnapshot) -> Rejection | None:
+    """What its state says against a backend."""
+    return _BY_STATE.get(backend.state)
+
+
+def by_breaker(backend: BackendSnapshot) -> Rejection | None:
+    """What its breaker says: half open, one request at a time is let through."""
     breaker = backend.breaker
-    if breaker is not _CLOSED and (breaker is _OPEN or backend.in_flight > 0):
-        return Rejection.BREAKER_OPEN
-    cooling = backend.cooling_until_ms
-    if cooling is not None and now_ms < cooling:
-        return Rejection.COOLING_DOWN
+    if breaker is _CLOSED or (breaker is not _OPEN and backend.in_flight <= 0):
+        return None
+    return Rejection.BREAKER_OPEN
+
+
+def by_heat_or_queue(backend: BackendSnapshot, load: int) -> Rejection | None:
+    """What its heat says, then its queue; `load` is its `load_of`."""
     if backend.level is _CRITICAL:
         return Rejection.THERMAL_CRITICAL
-    if is_full(backend, load):
-        return Rejection.QUEUE_FULL
-    return None
+    return Rejection.QUEUE_FULL if is_full(backend, load) else None
 
 
 def lacks_feature(declared: tuple[str, ...], need: Need) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from shared.fleet import ThermalLevel, Zone
@@ -215,8 +216,7 @@ class Rejected(NamedTuple):
     reason: Rejection
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The whole answer: enough to act on, to explain and to replay.
 
     `allowed_zones` is what privacy, rules and the caller left; every candidate stands in it. `rule` names the rule that
@@ -248,5 +248,5 @@ class Decision:
     """Whether a stream that breaks after content goes on elsewhere."""
     hedge_ms: int | None = None
     """When a second candidate is asked too, while the first has given no content (None: never)."""
-    rejected_counts: Mapping[Rejection, int] = field(default_factory=dict)
+    rejected_counts: Mapping[Rejection, int] = MappingProxyType({})
     """How many backends each reason ruled out."""

@@ -33,12 +33,5 @@ def need_of(request: RequestFacts, default_output_tokens: int, cap_tokens: int |
     if cap_tokens is not None and (asked is None or asked > cap_tokens):
         asked = cap_tokens
     output = default_output_tokens if asked is None else asked
-    return Need(
-        model=request.model,
-        features=request.features,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        certain_tokens=prompt // _CERTAIN_SHARE + (1 if asked is None else asked),
-        likely_tokens=prompt + output,
-        bucket=prompt_bucket(prompt),
-    )
+    certain = prompt // _CERTAIN_SHARE + (1 if asked is None else asked)
+    return Need(request.model, request.features, prompt, output, certain, prompt + output, prompt_bucket(prompt))

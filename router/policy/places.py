@@ -7,118 +7,153 @@ from typing import TypeVar, overload
 
 import numpy as np
 
-from router.policy.columns import REJECTIONS, Codes, Columns, Flags, Floats, Ints, ModelColumn
+from router.policy.columns import FINE, REJECTIONS, Codes, Columns, Flags, Floats, Ints, ModelColumn
 from router.policy.model import Candidate, Rejected
-from router.policy.ordering import ALTERNATIVE, CHOICE, COLD, HELD_UP, SLOW, TIGHT, UNMEASURED
+from router.policy.ordering import ALTERNATIVE, CHOICE, COLD, HELD_UP, SLOW, TIGHT, UNMEASURED, TierBar
 from router.policy.question import Question
 from shared.fleet import Zone
 
 _HEAD = 16
 """Candidates that are put in order at once: more than a request ever tries."""
-_OUT = 127
-"""Band of what is no candidate."""
 T = TypeVar("T")
 
 
 class Places:
-    """Bands, figures within a band, and the order of the rows. The same steps as `scoring.predict` and
-    `ordering.rank`, over all rows at once."""
+    """The order of the rows. The same steps as `listed` and `ordering.rank`, over all rows at once; a band is looked at
+    only when those before it have too few rows."""
 
     def __init__(self, columns: Columns, model: ModelColumn, eligible: Flags, count: int, asked: Question) -> None:
-        self._columns = columns
-        self._asked = asked
-        self._eligible = eligible
+        """`count` rows are `eligible`."""
         self.count = count
-        self._order: Ints | None = None
-        self._head: Ints | None = None
-        tier = asked.bar.preferred_tier
-        self._preferred: Flags = np.ones(len(eligible), dtype=np.bool_) if tier is None else self._rows_of(tier)
+        self._columns = columns
+        self._model = model
+        self._eligible = eligible
+        self._asked = asked
+        self._unmeasured = columns.derived.unmeasured[asked.need.bucket]
+        self._any_unmeasured = columns.derived.any_unmeasured[asked.need.bucket]
+        self._any_tight = asked.need.likely_tokens > model.least_room_tokens
+        self._open = self._without_special(eligible)
         self.first_ms, self._total_ms = _predict(columns, asked)
-        self._rank(model)
+        self._order: Ints = np.empty(0, dtype=np.int64)
+        self._first_band = self._grow(_HEAD)
 
     def order(self, places: int) -> Ints:
         """Rows by rank, at least the first `places` of them."""
-        if self._order is not None:
-            return self._order
-        if self._head is None:
-            self._head = self._best(_HEAD)
-        if places <= len(self._head):
-            return self._head
-        self._order = self._sorted(np.flatnonzero(self._eligible))
+        if places > len(self._order):
+            self._grow(2 * places)
         return self._order
 
     def preferred_is_slow(self) -> bool:
         """As `Survey.preferred_is_slow`."""
         tier = self._asked.bar.preferred_tier
-        if tier is None or not self.count or self._tier_of(self.order(1)[0]) == tier:
+        if tier is None or not self.count or self._tier_of(self._order[0]) == tier:
             return False
-        held_up = (self.band == HELD_UP[0]) | (self.band == HELD_UP[1])
-        return bool((held_up & self._preferred).any())
+        return any(bool((self._rows_in(band) & self._rows_of(tier)).any()) for band in HELD_UP)
 
     def first_is_trial(self) -> bool:
         """As `Survey.first_is_trial`."""
-        if not self.count:
+        if not self.count or self._first_band > ALTERNATIVE or not np.isnan(self.first_ms[self._order[0]]):
             return False
-        first = self.order(1)[0]
-        if not np.isnan(self.first_ms[first]) or self.band[first] > ALTERNATIVE:
-            return False
-        rivals = self._eligible & ~np.isnan(self.first_ms)
+        rivals = self._eligible & ~self._unmeasured
         if self._asked.bar.preferred_tier is not None:
-            rivals &= self._rows_of(self._tier_of(first))
+            rivals &= self._rows_of(self._tier_of(self._order[0]))
         return bool(rivals.any())
 
-    def _rank(self, model: ModelColumn) -> None:
-        columns, asked, derived = self._columns, self._asked, self._columns.derived
-        load, preferred = columns.load, self._preferred
-        band = _measured_bands(self.first_ms, columns.tpot_ms, preferred, asked)
-        score_ms, second = self._score_ms(), derived.load_ratio
-        untimed = np.isnan(self._total_ms)
-        tight = model.room_tokens < asked.need.likely_tokens
-        if untimed.any() or derived.any_asleep or asked.need.likely_tokens > model.least_room_tokens:
-            band[untimed] = np.where(preferred[untimed], CHOICE, ALTERNATIVE)
-            score_ms[untimed] = -1.0
-            for rows, into, scores in (
-                (untimed & (load >= columns.slots), UNMEASURED, ~preferred),
-                (columns.asleep, COLD, ~preferred),
-                (tight, TIGHT, -model.room_tokens),
-            ):
-                band[rows] = into
-                score_ms[rows] = scores[rows]
-            second = np.where(untimed | columns.asleep | tight, load, second)
-        band[~self._eligible] = _OUT
-        self.band, self._first, self._second = band, score_ms, second
-
-    def _score_ms(self) -> Floats:
-        """Time in total, prices included, and shortened for the tier that is held."""
-        asked, derived, score_ms = self._asked, self._columns.derived, self._total_ms.copy()
-        if asked.cloud.penalty_ms:
-            score_ms[derived.in_cloud] += asked.cloud.penalty_ms
-        if asked.edge.penalty_ms:
-            score_ms[derived.on_edge] += asked.edge.penalty_ms
-        if asked.bar.held_tier is not None:
-            score_ms[self._rows_of(asked.bar.held_tier)] *= asked.bar.keep_ratio
-        return score_ms
-
-    def _best(self, wanted: int) -> Ints:
-        """The first rows by rank, at least `wanted` where there are as many: of the best band only what can be among
-        them is sorted."""
+    def _grow(self, places: int) -> int:
+        """Put the first `places` rows in order; the band of the first one."""
         found: list[Ints] = []
-        missing = min(wanted, self.count)
+        first_band, missing = TIGHT, min(places, self.count)
         for band in range(TIGHT + 1):
             if missing <= 0:
                 break
-            rows = np.flatnonzero(self.band == band)
-            if len(rows) > 4 * missing:
-                scores = self._first[rows]
-                rows = rows[scores <= np.partition(scores, missing - 1)[missing - 1]]
-            found.append(self._sorted(rows)[:missing])
-            missing -= len(found[-1])
-        return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+            rows = self._first_of(band, missing)
+            if len(rows):
+                found.append(rows)
+                missing -= len(rows)
+                first_band = min(first_band, band)
+        if found:
+            self._order = np.concatenate(found)
+        return first_band
 
-    def _sorted(self, rows: Ints) -> Ints:
-        """`rows`, which stand in the order of id and address, by rank."""
-        order: Ints = rows[np.lexsort((self._second[rows], self._first[rows], self.band[rows]))]
-        return order
+    def _first_of(self, band: int, wanted: int) -> Ints:
+        """The first `wanted` rows of a band, in order; only those that can be among them are sorted."""
+        among = self._rows_in(band)
+        size = int(np.count_nonzero(among))
+        if not size:
+            return np.empty(0, dtype=np.int64)
+        first = self._first_figures(band)
+        if size > 4 * wanted:
+            reached = np.where(among, first, np.inf)
+            among = reached <= np.partition(reached, wanted - 1)[wanted - 1]
+        rows = np.flatnonzero(among)
+        order: Ints = rows[np.lexsort((self._second_figures(band, rows), first[rows]))]
+        return order[:wanted]
+
+    def _rows_in(self, band: int) -> Flags:
+        """The rows of a band."""
+        figures = self._columns.figures
+        if band == TIGHT:
+            return self._eligible & self._tight()
+        if band == COLD:
+            return self._eligible & figures.asleep & ~self._tight()
+        if band == UNMEASURED:
+            return self._open & self._unmeasured & (figures.load >= figures.slots)
+        if band == SLOW:
+            fast = [self._fast(tier) & self._rows_of(tier) for tier in ("edge", "cloud")]
+            return self._open & ~self._unmeasured & ~(fast[0] | fast[1])
+        tiers = [tier for tier in ("edge", "cloud") if _bar(self._asked, tier).meets == band]
+        if len(tiers) == 2:  # no tier is preferred, and nothing too slow
+            good = ~self._unmeasured
+        elif not tiers:
+            return np.zeros(len(self._eligible), dtype=np.bool_)
+        else:
+            good = self._fast(tiers[0])
+        if self._any_unmeasured:
+            good = good | (self._unmeasured & (figures.load < figures.slots))
+        good = good & self._open
+        return good if len(tiers) == 2 else good & self._rows_of(tiers[0])
+
+    def _fast(self, tier: str) -> Flags:
+        """Rows that a tier's bar calls fast enough; none that is not measured."""
+        bar = _bar(self._asked, tier)
+        return (self.first_ms <= bar.ttft_ms) & ~(self._columns.figures.tpot_ms > bar.tpot_ms)
+
+    def _first_figures(self, band: int) -> Floats | Ints | Flags:
+        """What the rows of a band are sorted by, of every row."""
+        if band == TIGHT:
+            return -self._model.room_tokens
+        if band in (COLD, UNMEASURED):
+            preferred = self._asked.bar.preferred_tier
+            return np.zeros_like(self._open) if preferred is None else ~self._rows_of(preferred)
+        scores = self._score_ms()
+        return np.where(self._unmeasured, -1.0, scores) if self._any_unmeasured else scores
+
+    def _second_figures(self, band: int, rows: Ints) -> Floats | Ints:
+        """What breaks ties among `rows` of a band."""
+        figures = self._columns.figures
+        if band not in (CHOICE, ALTERNATIVE, SLOW):
+            return figures.load[rows]
+        ratio = figures.load_ratio[rows]
+        return np.where(self._unmeasured[rows], figures.load[rows], ratio) if self._any_unmeasured else ratio
+
+    def _score_ms(self) -> Floats:
+        """Time in total, prices included, and shortened for the tier that is in use."""
+        asked, in_cloud, score_ms = self._asked, self._columns.derived.in_cloud, self._total_ms
+        if asked.edge.penalty_ms or asked.cloud.penalty_ms:
+            score_ms = score_ms + np.where(in_cloud, asked.cloud.penalty_ms, asked.edge.penalty_ms)
+        edge, cloud = asked.bar.edge.keep_ratio, asked.bar.cloud.keep_ratio
+        return score_ms if edge == cloud == 1.0 else score_ms * np.where(in_cloud, cloud, edge)
+
+    def _without_special(self, eligible: Flags) -> Flags:
+        """Eligible rows that are awake and have room."""
+        if self._columns.derived.any_asleep:
+            eligible = eligible & ~self._columns.figures.asleep
+        return eligible & ~self._tight() if self._any_tight else eligible
+
+    def _tight(self) -> Flags:
+        """Rows in whose context prompt and output are not expected to fit."""
+        tight: Flags = self._model.room_tokens < self._asked.need.likely_tokens
+        return tight
 
     def _tier_of(self, row: int) -> str:
         return "cloud" if self._columns.derived.in_cloud[row] else "edge"
@@ -128,36 +163,23 @@ class Places:
         return derived.in_cloud if tier == "cloud" else derived.on_edge
 
 
+def _bar(asked: Question, tier: str) -> TierBar:
+    return asked.bar.cloud if tier == "cloud" else asked.bar.edge
+
+
 def _predict(columns: Columns, asked: Question) -> tuple[Floats, Floats]:
     """Time to first token and in total; NaN where it is not known."""
-    need, derived = asked.need, columns.derived
-    first_ms: Floats = need.prompt_tokens * 1000.0 / columns.prefill_tokens_per_s
-    np.copyto(first_ms, columns.observed_ms[need.bucket], where=derived.no_prefill)
-    output_ms = need.output_tokens * columns.tpot_ms
+    need, figures, derived = asked.need, columns.figures, columns.derived
+    first_ms: Floats = need.prompt_tokens * figures.ms_per_prompt_token
+    first_ms += figures.idle_first_ms[need.bucket]
+    output_ms: Floats = need.output_tokens * figures.tpot_ms
     if derived.any_no_tpot:
         output_ms[derived.no_tpot] = need.output_tokens * asked.assumed_tpot_ms
     wait_ms = first_ms + output_ms
-    wait_ms *= derived.ahead
-    wait_ms /= columns.slots
+    wait_ms *= figures.wait_ratio
     first_ms += wait_ms
-    return first_ms, first_ms + output_ms
-
-
-def _measured_bands(first_ms: Floats, tpot_ms: Floats, preferred: Flags, asked: Question) -> Codes:
-    """Bands of rows whose time is known."""
-    bar = asked.bar
-    if bar.preferred_tier is None:
-        return np.full(len(first_ms), CHOICE, dtype=np.uint8)
-    fits = (first_ms <= bar.ttft_ms) & ~(tpot_ms > bar.tpot_ms)
-    returns = fits
-    if bar.held_back:
-        returns = np.zeros(len(first_ms), dtype=np.bool_)
-    elif bar.return_ttft_ms != bar.ttft_ms or bar.return_tpot_ms != bar.tpot_ms:
-        returns = (first_ms <= bar.return_ttft_ms) & ~(tpot_ms > bar.return_tpot_ms)
-    band: Codes = np.full(len(first_ms), SLOW, dtype=np.uint8)
-    band[fits & ~preferred] = ALTERNATIVE
-    band[returns & preferred] = CHOICE
-    return band
+    output_ms += first_ms
+    return first_ms, output_ms
 
 
 class _Rows(Sequence[T]):
@@ -172,7 +194,7 @@ class _Rows(Sequence[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         places = range(len(self))[index]
-        return self._item(places) if isinstance(places, int) else tuple(self._item(place) for place in places)
+        return self._item(places) if isinstance(places, int) else tuple([self._item(place) for place in places])
 
     def __iter__(self) -> Iterator[T]:
         return (self._item(place) for place in range(len(self)))
@@ -199,7 +221,7 @@ class CandidateRows(_Rows[Candidate]):
 
     def _item(self, place: int) -> Candidate:
         row = int(self._places.order(place + 1)[place])
-        backend, asked = self._columns.rows[row], self._asked
+        backend, asked = self._columns.backends[row], self._asked
         price = asked.cloud if backend.zone is Zone.CLOUD else asked.edge
         caps = [cap for cap in (backend.output_cap_tokens, asked.cap_tokens) if cap is not None]
         return Candidate(
@@ -207,7 +229,7 @@ class CandidateRows(_Rows[Candidate]):
             backend.zone,
             backend.url,
             _known(self._places.first_ms[row]),
-            _known(self._columns.tpot_ms[row]),
+            _known(self._columns.figures.tpot_ms[row]),
             backend.level,
             min(caps, default=None),
             price.money,
@@ -229,10 +251,10 @@ class RejectedRows(_Rows[Rejected]):
 
     def _item(self, place: int) -> Rejected:
         if self._rows is None:
-            self._rows = np.flatnonzero(self._codes)
+            self._rows = np.flatnonzero(self._codes != FINE)
         row = self._rows[place]
-        backend = self._columns.rows[row]
-        return Rejected(backend.backend_id, backend.zone, REJECTIONS[self._codes[row] - 1])
+        backend = self._columns.backends[row]
+        return Rejected(backend.backend_id, backend.zone, REJECTIONS[self._codes[row]])
 
 
 def _known(figure: np.float64) -> float | None:

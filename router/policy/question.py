@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from router.policy.model import Candidate, Cost, Rejected, Rejection
@@ -11,7 +12,8 @@ from router.policy.ordering import Bar
 from shared.fleet import Zone
 
 
-class Price(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Price:
     """What the tokens of this request cost in one tier, and what that adds to a score (milliseconds)."""
 
     money: float | None = None

@@ -79,7 +79,7 @@ def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded
 
 
 def _no_capacity(decision: Decision) -> str:
-    others = all(rejected.reason is Rejection.ROUTE_OVERRIDE for rejected in decision.rejected)
+    others = decision.rejected_counts.keys() <= {Rejection.ROUTE_OVERRIDE}
     if decision.route is not Route.AUTO and others:
         return f"This router knows no backend of the tier that was asked for ({decision.route})."
     return "No eligible backend has room now."

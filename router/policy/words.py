@@ -41,7 +41,7 @@ _REJECTION = {
     Rejection.ROUTE_OVERRIDE: "the caller asked for another tier",
     Rejection.MODE: "the router's mode leaves this tier out",
     Rejection.NOT_READY: "it is starting, or has failed",
-    Rejection.DRAINING: "it is shutting down",
+    Rejection.DRAINING: "it is being drained and takes nothing new",
     Rejection.STALE: "it has not reported for too long",
     Rejection.MODEL_NOT_SERVED: "it does not serve this model",
     Rejection.FEATURE_MISSING: "it does not support a feature that this request asks for",

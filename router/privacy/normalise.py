@@ -16,8 +16,13 @@ from dataclasses import dataclass
 Span = tuple[int, int]
 """Character offsets `[start, end)`."""
 
-_ASSIGNED = (range(0x80, 0xD800), range(0xE000, 0x32000), range(0xE0000, 0xE0200))
-"""Code points that can need folding: all planes with letters, and the tags and variation selectors."""
+_FOLDING = (
+    *(range(0x80, 0x3400), range(0x4DC0, 0x4E00), range(0xA000, 0xAC00), range(0xD7A4, 0xD800)),
+    *(range(0xF900, 0x20000), range(0x2F800, 0x30000), range(0xE0000, 0xE0200)),
+)
+"""Code points that can need folding: all planes with letters, and the tags and variation selectors. Unified ideographs,
+Hangul syllables and the areas for private use are their own compatibility forms in every version of Unicode."""
+_FOLDING_CATEGORIES = frozenset({"Cf", "Mn", "Me", "Nd", "No", "Pd", "Zs", "Zl", "Zp"})
 _LATIN = "\u00ff"
 _ASTRAL = "\U00010000"
 _ASTRAL_CHAR = re.compile("[\U00010000-\U0010ffff]")
@@ -26,6 +31,7 @@ _INVISIBLE_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
 _DASHES = frozenset("\u2212\u2043\u02d7\u06d4\u30fc\u2500\u2501")
 _DOTS = frozenset("\u00b7\u2022\u2027\u2219\u22c5\u30fb")
 _LOOK_ALIKES = {"О": "O", "о": "o", "Ο": "O", "ο": "o", "І": "I", "Ӏ": "I", "ӏ": "l", "Ι": "I", "ǀ": "|", "∣": "|"}
+_OTHERS = _INVISIBLE_LETTERS | _DASHES | _DOTS | _LOOK_ALIKES.keys()
 _LEFT_ALONE = frozenset("，！？；：（）、。「」")
 """Punctuation of ordinary East Asian text that no recogniser asks for: folding it would only cost time."""
 
@@ -48,16 +54,24 @@ def replaced_view(parent: View, pattern: re.Pattern[str], replacement: Callable[
     return View(pattern.sub(replacement, parent.text), _Replaced(parent, pattern, replacement))
 
 
+class _Folds(dict[str, str]):
+    """What a character becomes, found out when it is first met."""
+
+    def __missing__(self, char: str) -> str:
+        folded = self[char] = _fold(char)
+        return folded
+
+
 class Folder:
-    """Folds texts. Building one walks the Unicode tables once."""
+    """Folds texts. Building one reads the Unicode tables once."""
 
     def __init__(self) -> None:
-        chars = (chr(code) for codes in _ASSIGNED for code in codes)
-        self._folds = {char: folded for char in chars if (folded := _fold(char)) != char}
+        self._folds = _Folds()
+        foldable = _foldable()
         # Text of one byte a character has few that fold, and is told by trying: most European text is such.
-        self._foldable_latin = re.compile(f"[{_ranges(ord(char) for char in self._folds if char <= _LATIN)}]")
+        self._foldable_latin = re.compile(f"[{_ranges(ord(char) for char in foldable if char <= _LATIN)}]")
         # Two patterns: a character class is only a table look-up while it stays within one plane.
-        self._foldable = re.compile(f"[{_ranges(ord(char) for char in self._folds if char < _ASTRAL)}]")
+        self._foldable = re.compile(f"[{_ranges(ord(char) for char in foldable if char < _ASTRAL)}]")
 
     def view(self, text: str) -> View:
         """The folded view of `text`; its spans map to `text`."""
@@ -74,7 +88,7 @@ class Folder:
         return view
 
     def _fold_of(self, match: re.Match[str]) -> str:
-        return self._folds.get(match[0], match[0])
+        return self._folds[match[0]]
 
 
 class _Replaced:
@@ -129,6 +143,19 @@ def _ranges(codes: Iterable[int]) -> str:
         else:
             ranges.append([code, code])
     return "".join(f"\\u{low:04x}-\\u{high:04x}" for low, high in ranges)
+
+
+def _foldable() -> list[str]:
+    """Characters that may fold, in order: those whose category says so, and those with another compatibility form."""
+    chars = [chr(code) for codes in _FOLDING for code in codes]
+    # Nothing composes over the end of a line, so all of them are normalised at once.
+    forms = unicodedata.normalize("NFKC", "\n".join(chars)).split("\n")
+    categories = map(unicodedata.category, chars)
+    return [
+        char
+        for char, form, category in zip(chars, forms, categories, strict=True)
+        if (form != char or category in _FOLDING_CATEGORIES or char in _OTHERS) and char not in _LEFT_ALONE
+    ]
 
 
 def _fold(char: str) -> str:

@@ -18,6 +18,8 @@ _PLACEHOLDER = re.compile(r"(?i)\[([a-z][a-z0-9]*(?:\\{0,2}_[a-z0-9]+)*\\{0,2}_[
 """As it was sent, in any case, or with the backslashes that Markdown wants before an underscore."""
 _OPENING = re.compile(r"(?i)\[(?:[a-z][a-z0-9_\\]*)?\Z")
 _SPACES = re.compile(r"\s+")
+_MAX_NUMBER_CHARS = 256
+"""What is longer is no number, in whatever grouping."""
 _GROUPING = re.compile(r"[\s().\-/]+")
 
 
@@ -135,5 +137,8 @@ def _plain(name: str) -> str:
 def _identity(value: str) -> str:
     """The same number in another grouping is the same value; letters count as they are written."""
     folded = unicodedata.normalize("NFKC", value)
-    bare = _GROUPING.sub("", folded)
-    return bare if 2 * sum(map(str.isdigit, bare)) >= len(bare) else _SPACES.sub(" ", folded)
+    if len(folded) <= _MAX_NUMBER_CHARS:
+        bare = _GROUPING.sub("", folded)
+        if 2 * sum(map(str.isdigit, bare)) >= len(bare):
+            return bare
+    return _SPACES.sub(" ", folded)

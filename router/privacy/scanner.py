@@ -52,12 +52,8 @@ class Scanner:
         self._untriggered = tuple(r for r in self._recognisers if not r.triggers)
         self._limit_chars = limit_chars
         self._folder = Folder()
-        patterns = [(n, trigger) for n, r in enumerate(self._recognisers) for trigger in r.triggers]
-        first = len(self._recognisers)
-        patterns += [(n, trigger) for n, e in enumerate(encodings.ALL, start=first) for trigger in e.triggers]
-        self._media = first + len(encodings.ALL)
-        patterns.append((self._media, encodings.MEDIA_TRIGGER))
-        self._database = compiled(patterns, kept)
+        self._media = len(self._recognisers) + len(encodings.ALL)
+        self._database = compiled(patterns_of(self._recognisers), kept)
 
     def scan(self, texts: Iterable[TextPosition], *, expired: Callable[[], bool] | None = None) -> Classification:
         """The conclusion over `texts`. `expired` is asked often; once it is true the scan ends as `unknown`."""
@@ -118,6 +114,12 @@ class Scanner:
         # In joined texts, most of what lies within one was found there; what needed a word from another was not.
         if not text.is_within_one(start, end) or not run.knows(kind, value):
             run.add(Entity(kind, text.position, start, end, score), privacy_class, value)
+
+
+def patterns_of(recognisers: Sequence[Recogniser]) -> list[tuple[int, bytes]]:
+    """What the one-pass database is asked: a number for each recogniser, then for each encoding, then for media."""
+    readers = [*(r.triggers for r in recognisers), *(e.triggers for e in encodings.ALL), (encodings.MEDIA_TRIGGER,)]
+    return [(number, trigger) for number, triggers in enumerate(readers) for trigger in triggers]
 
 
 class _Run:

@@ -50,6 +50,16 @@ class PolicyFollower:
         """The policy in force."""
         return self._policy
 
+    @property
+    def path(self) -> Path | None:
+        """The file that is followed."""
+        return self._path
+
+    @property
+    def fault(self) -> str | None:
+        """Why the file as it is now is not in force; None while it is."""
+        return self._fault
+
     def week_minute(self) -> int:
         """Now, as the policy's rules read it."""
         return week_minute(self._clock.unix_s(), self._zone)

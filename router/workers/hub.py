@@ -63,7 +63,8 @@ class Hub:
         held: set[tuple[str, str]] = set()
         own: list[Channel] = []
 
-        async def gather(_: Any) -> list[Snapshot]:
+        async def gather(value: Snapshot) -> list[Snapshot]:
+            self._latest[own[0]] = value
             others = [each for each in self._latest if each is not own[0]]
             await asyncio.gather(*(self._fetch(each) for each in others))
             return [self._latest[each] for each in others if each in self._latest] + [self._ended]

@@ -56,9 +56,9 @@ class Member:
             raise StateUnavailable("This worker has not joined its parent.")
         return await self._channel.ask(what, value, **options)
 
-    async def gathered(self) -> list[Snapshot]:
-        """The metrics of the other workers, and what workers that ended had counted."""
-        found: list[Snapshot] = await self.ask("gather")
+    async def gathered(self, own: Snapshot) -> list[Snapshot]:
+        """The metrics of the other workers, and what workers that ended had counted; `own` are this one's."""
+        found: list[Snapshot] = await self.ask("gather", own)
         return found
 
     async def pinned(self, session: bytes, tighten: PrivacyClass) -> PrivacyClass:

@@ -14,6 +14,8 @@ from typing import Any
 
 import orjson
 
+from shared.openai.pieces import Pieces
+
 MAX_NESTED_JSON = 3
 SEAM_CHARS = 256
 """Characters kept on each side where texts are joined: more than anything that could be cut over a seam."""
@@ -84,6 +86,8 @@ def texts_of(body: dict[str, Any], raw: bytes = b"") -> Iterator[TextPosition]:
     if seen.names:
         yield TextPosition("*", "\n".join(seen.names))
     yield from _joined(body)
+    for first, second in seen.pieces.pairs():
+        yield from (_join("*", [first, second], separator) for separator in ("", " "))
     if seen.has_fraction:
         yield from _fractions(raw)
 
@@ -93,6 +97,7 @@ class _Seen:
     """What the walk over a body meets on its way."""
 
     names: dict[str, None] = field(default_factory=dict)
+    pieces: Pieces = field(default_factory=Pieces)
     has_fraction: bool = False
 
 
@@ -107,6 +112,7 @@ def _fractions(raw: bytes) -> Iterator[TextPosition]:
 def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPosition]:
     if isinstance(node, str):
         if node:
+            seen.pieces.note(position.rpartition(".")[2], node)
             yield TextPosition(position, node)
         yield from _nested(node, position, nested, seen)
     elif isinstance(node, dict):
@@ -115,6 +121,7 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
             # A key can itself be text that someone typed: only plain field names appear in a position.
             name = key if key in _USUAL or _FIELD_NAME.match(key) else "*"
             if name == "*":
+                seen.pieces.note("*", key)
                 yield TextPosition(f"{position}.*" if position else "*", key)
             inner = f"{position}.{name}" if position else name
             yield from _walk(value, inner, nested, seen)
@@ -132,6 +139,8 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
                 yield _join(position, scalars, "")
     elif isinstance(node, (int, float)) and not isinstance(node, bool):
         seen.has_fraction = seen.has_fraction or (isinstance(node, float) and len(repr(node)) >= _MIN_FRACTION_CHARS)
+        if isinstance(node, int) and node >= 1_000:
+            seen.pieces.note(position.rpartition(".")[2], str(node))
         if abs(node) >= 100_000:
             yield TextPosition(position, _plain(node))
 

@@ -12,7 +12,7 @@ from shared.openai.facts import Endpoint
 from shared.openai.other_apis import MessagesRequest, ResponsesRequest
 from shared.openai.wire import ChatRequest, CompletionRequest, EmbeddingRequest, FieldError
 
-_MODELS: dict[Endpoint, type[BaseModel]] = {
+MODELS: dict[Endpoint, type[BaseModel]] = {
     Endpoint.CHAT: ChatRequest,
     Endpoint.COMPLETIONS: CompletionRequest,
     Endpoint.EMBEDDINGS: EmbeddingRequest,
@@ -28,7 +28,7 @@ def validate(endpoint: Endpoint, body: dict[str, Any]) -> None:
         InvalidRequest: `param` is the path of the field, such as `messages[0].content`; no value is echoed.
     """
     try:
-        _MODELS[endpoint].model_validate(body)
+        MODELS[endpoint].model_validate(body)
     except ValidationError as error:
         # The deepest fault says most: a union reports its simpler branches too.
         details = max(error.errors(include_url=False, include_input=False), key=lambda e: len(_path(body, e)))

@@ -8,6 +8,7 @@ failed, or another server answers than before, everything is read again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ import orjson
 from pydantic import ValidationError
 
 from shared.clock import Clock
+from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat, with_sequence, without_sequence
 from shared.state.link import RedisLink, Script
 from shared.state.ordering import MAX_RETIRED
@@ -83,7 +85,8 @@ return 1
 """
 )
 # ARGV: number that is known (0: nothing is), page. Returns the server's run, its time, the number up to which this
-# reaches, whether there is more, ids, heads (false: gone), beats (false: as before) and signatures (false: none).
+# reaches (-1: what is known is from elsewhere), whether there is more; ids, heads (null: gone) and signatures (empty:
+# none) as one text of a line each, since a reader pays for every value of an answer; places and beats of the news.
 _CHANGES = Script(
     _CLOCK
     + """
@@ -91,26 +94,26 @@ local ok, about = pcall(redis.call, 'INFO', 'server')
 local run = ok and string.match(about, 'run_id:(%x+)') or ''
 local last = redis.call('GET', KEYS[6]) or '0'
 local known = tonumber(ARGV[1])
-if known > tonumber(last) then return {run, now, '-1', 0, {}, {}, {}, {}} end
+if known > tonumber(last) then return {run, now, '-1', 0, '', '', '', {}, {}} end
 local page = tonumber(ARGV[2])
 local rows = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, page)
 local ids = {}
 for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
-if #ids == 0 then return {run, now, last, 0, {}, {}, {}, {}} end
+if #ids == 0 then return {run, now, last, 0, '', '', '', {}, {}} end
 local heads = redis.call('HMGET', KEYS[1], unpack(ids))
 local written = redis.call('ZMSCORE', KEYS[5], unpack(ids))
+local signed = redis.call('HMGET', KEYS[7], unpack(ids))
 local news, at = {}, {}
 for i = 1, #ids do
-  if written[i] and tonumber(written[i]) > known then news[#news + 1] = ids[i] at[#at + 1] = i end
+  heads[i] = heads[i] or 'null'
+  signed[i] = signed[i] or ''
+  if written[i] and tonumber(written[i]) > known then news[#news + 1] = ids[i] at[#at + 1] = i - 1 end
 end
-local beats = {}
-for i = 1, #ids do beats[i] = false end
-if #news > 0 then
-  for j, beat in ipairs(redis.call('HMGET', KEYS[2], unpack(news))) do beats[at[j]] = beat end
-end
+local beats = #news > 0 and redis.call('HMGET', KEYS[2], unpack(news)) or {}
 local more = #ids == page and 1 or 0
 local reached = more == 1 and string.format('%.0f', tonumber(rows[#rows])) or last
-return {run, now, reached, more, ids, heads, beats, redis.call('HMGET', KEYS[7], unpack(ids))}
+local function lines(each) return table.concat(each, string.char(10)) end
+return {run, now, reached, more, lines(ids), lines(heads), lines(signed), at, beats}
 """
 )
 _FORGET = Script(
@@ -148,6 +151,9 @@ class _Known:
     reports: dict[str, Report] = field(default_factory=dict)
 
 
+_Row = tuple[str, list[Any] | None, bytes | None, bytes | None]
+
+
 class RedisStateStore:
     """Keeps the last report of each backend for `ttl_s`, shared by all routers of one `fleet` on one Redis."""
 
@@ -167,20 +173,25 @@ class RedisStateStore:
             known = _Known(failures=self._link.failures)
         before = self._known.reports
         run, reports, number = known.run, dict(known.reports), known.number
+        again = number == "0"
         while True:
             answer = await self._link.run(_CHANGES, self._keys, [number, _PAGE])
             ran, server_ms, reached, more = answer[0].decode(), int(answer[1]), answer[2].decode(), answer[3]
             if number != "0" and (ran != run or reached == "-1"):
-                reports, number, run = {}, "0", ran  # another server, or one that lost its memory: all of it again
+                reports, number, run, again = (
+                    {},
+                    "0",
+                    ran,
+                    True,
+                )  # another server, or one that lost its memory: all of it again
                 continue
             run, number = ran, reached
-            self._take(answer[4:], server_ms, reports, before)
+            if answer[4]:
+                self._take(_rows(answer[4:]), server_ms, reports, before if again else {})
             if not more:
                 break
-        oldest_ms = self._clock.now_ms() - self._ttl_ms
-        alive = {name: reports[name] for name in sorted(reports) if reports[name].received_ms >= oldest_ms}
-        self._known = _Known(number, run, known.failures, alive)
-        return tuple(alive.values())
+        self._known = _Known(number, run, known.failures, self._alive(reports, before))
+        return tuple(self._known.reports.values())
 
     async def forget(self, backend_id: str) -> None:
         await self._link.run(_FORGET, self._keys, [backend_id])
@@ -189,27 +200,52 @@ class RedisStateStore:
         await self._link.close()
 
     def _take(
-        self, rows: list[list[Any]], server_ms: int, reports: dict[str, Report], before: dict[str, Report]
+        self, rows: Iterable[_Row], server_ms: int, reports: dict[str, Report], before: dict[str, Report]
     ) -> None:
         """Bring `reports` up to date; `before` spares the parse where a backend is read again as it was."""
         now_ms = self._clock.now_ms()
-        for name, head, beat, signature in zip(*rows, strict=True):
-            backend_id = name.decode()
-            instance, sequence, seen_ms, *_ = orjson.loads(head) if head is not None else (None, 0, 0)
-            age_ms = max(server_ms - int(seen_ms), 0)
-            if head is None or age_ms > self._ttl_ms:
+        for backend_id, head, beat, signature in rows:
+            if head is None or (age_ms := max(server_ms - int(head[2]), 0)) > self._ttl_ms:
                 reports.pop(backend_id, None)
                 continue
-            known = before.get(backend_id) or reports.get(backend_id)
-            if known and (known.heartbeat.instance, known.heartbeat.sequence) == (instance, int(sequence)):
-                reports[backend_id] = known
+            instance, sequence = head[0], int(head[1])
+            known, former = reports.get(backend_id), before.get(backend_id)
+            if former and (former.heartbeat.instance, former.heartbeat.sequence) == (instance, sequence):
+                # Read again as it was. Elsewhere, a new number for the same beat says that it was forgotten between.
+                reports[backend_id] = former
                 continue
-            report = _report_of(beat, signature, int(sequence), known)
+            report = _report_of(beat, signature, sequence, known)
             if report is None:
                 reports.pop(backend_id, None)  # written by another version: this reader cannot judge it
                 continue
             # A reader that starts late must not take an old beat for a new one.
             reports[backend_id] = replace(report, received_ms=now_ms - age_ms)
+
+    def _alive(self, reports: dict[str, Report], before: dict[str, Report]) -> dict[str, Report]:
+        """Those that are not too old, by backend id; they are put in order only when others came or went."""
+        oldest_ms = self._clock.now_ms() - self._ttl_ms
+        for name in [name for name, report in reports.items() if report.received_ms < oldest_ms]:
+            del reports[name]
+        return reports if list(reports) == list(before) else {name: reports[name] for name in sorted(reports)}
+
+
+def _rows(parts: list[Any]) -> Iterator[_Row]:
+    """Id, head (instance, sequence, when it came; None: gone), the beat where there is news, and the signature.
+
+    Raises:
+        StateUnavailable: somebody else wrote there.
+    """
+    ids, lines, signatures, places, beats = parts
+    names, signed = ids.decode().split("\n"), signatures.split(b"\n")
+    try:
+        heads = orjson.loads(b"[%s]" % lines.replace(b"\n", b","))
+    except orjson.JSONDecodeError:
+        heads = []
+    if not len(names) == len(heads) == len(signed):
+        raise StateUnavailable("The state store holds what no router wrote.")
+    news = dict(zip(places, beats, strict=True))
+    each = enumerate(zip(names, heads, signed, strict=True))
+    return ((name, head, news.get(place), signature or None) for place, (name, head, signature) in each)
 
 
 def _report_of(raw: bytes | None, signature: bytes | None, sequence: int, known: Report | None) -> Report | None:

@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from tests.architecture.sources import ROOT
 
-LISTS = ("cloud-cpu", "dev", "edge-router")
+LISTS = ("cloud-cpu", "console", "dev", "edge-router")
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][^\s;]*)\Z")
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "numba", "llvmlite"}
 ONLY_DECLARED = {

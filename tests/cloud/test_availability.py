@@ -34,7 +34,8 @@ def view(
         (view(), None, BackendState.SCALED_TO_ZERO),
         (view(STOPPING=1), None, BackendState.SCALED_TO_ZERO),
         (view("DEPLOY_FAILED", app="DEPLOY_FAILED"), None, BackendState.FAILED),
-        (view("UNHEALTHY", STARTING=1), None, BackendState.FAILED),
+        (view("UNHEALTHY", STARTING=1), None, BackendState.STARTING),
+        (view("UNHEALTHY"), None, BackendState.FAILED),
         (view(RUNNING=1, draining=True), [IDLE], BackendState.DRAINING),
         (view(RUNNING=1, app="DELETING"), [IDLE], BackendState.DRAINING),
         (view(RUNNING=1, ingress=DeploymentView("UPDATING", {"STARTING": 1})), [IDLE], BackendState.STARTING),
@@ -56,13 +57,20 @@ def test_a_replica_that_does_not_answer_is_not_ready() -> None:
 
 
 def test_load_adds_up_over_replicas_and_the_fullest_cache_counts() -> None:
-    loads = [ReplicaLoad(3, 1, 0.25), ReplicaLoad(5, 0, 0.75)]
+    loads = [ReplicaLoad(3, 1, 0.25, 1000, 0.5, 20.0), ReplicaLoad(5, 0, 0.75, 1000, None, 10.0)]
     capacity = capacity_of(MODEL, view(RUNNING=2), loads)
     assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (8, 1, 0.75)
-    assert (capacity.max_concurrency, capacity.digest, capacity.context_tokens) == (16, MODEL.digest, 2048)
+    assert (capacity.max_concurrency, capacity.digest, capacity.context_tokens) == (8, MODEL.digest, 2048)
+    assert (capacity.kv_cache_tokens, capacity.prefix_hit_ratio, capacity.output_tokens_per_s) == (2000, 0.5, 30.0)
     assert "tools" not in capacity.features
     reads_calls = MODEL.model_copy(update={"tool_call_parser": "hermes"})
     assert "tools" in capacity_of(reads_calls, ServeView(None, None, "RUNNING"), None).features
+
+
+def test_replicas_that_start_are_told_apart_from_those_that_run() -> None:
+    capacity = capacity_of(MODEL, view("UPSCALING", RUNNING=1, STARTING=2, STOPPING=1), [IDLE])
+    assert (capacity.replicas_ready, capacity.replicas_starting, capacity.replicas_target) == (1, 2, 3)
+    assert capacity.kv_cache_tokens is None
 
 
 def test_a_sleeping_model_has_no_load_rather_than_no_figures_of_zero() -> None:

@@ -45,8 +45,8 @@ def test_table_shows_a_dash_where_nothing_is_known() -> None:
     )
     asleep = CloudCapacity(model_id="asleep", state=BackendState.SCALED_TO_ZERO)
     lines = status.as_table((busy, asleep)).splitlines()
-    assert lines[1].split() == ["busy", "ready", "1/2", "3", "0", "50%", "4096"]
-    assert lines[2].split() == ["asleep", "scaled_to_zero", "0/0", "-", "-", "-", "-"]
+    assert lines[1].split() == ["busy", "ready", "1/2", "3", "0", "50%", "-", "-", "4096"]
+    assert lines[2].split() == ["asleep", "scaled_to_zero", "0/0", "-", "-", "-", "-", "-", "-"]
     assert not status.are_ready((busy, asleep))
     assert status.are_ready((busy,))
     assert not status.are_ready(())
@@ -55,5 +55,5 @@ def test_table_shows_a_dash_where_nothing_is_known() -> None:
 def test_help_needs_neither_ray_nor_vllm() -> None:
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    for command in ("serve", "status", "checkpoint", "render"):
+    for command in ("serve", "status", "checkpoint", "render", "plan"):
         assert command in result.stdout

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
 
 from cloud.guard import Guard, Message, Receive, Scope, Send
+from shared.keys import ApiKey, hashed
+from shared.keys import Scope as KeyScope
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -32,6 +34,7 @@ async def ask(
     path: str = "/v1/chat/completions",
     headers: dict[str, str] | None = None,
     limit: int = 4096,
+    keys: Sequence[ApiKey] = (),
 ) -> tuple[int | None, dict[str, Any], Inner]:
     inner = Inner()
     chunks = [raw] if isinstance(raw, bytes) else list(raw)
@@ -56,7 +59,7 @@ async def ask(
         "root_path": "",
         "headers": [(name.encode(), value.encode()) for name, value in wire.items()],
     }
-    await Guard(inner, body_limit_bytes=limit, sequences={"m": 4})(scope, receive, send)
+    await Guard(inner, body_limit_bytes=limit, sequences={"m": 4}, keys=keys)(scope, receive, send)
     status = sent[0]["status"] if sent else None
     error = json.loads(sent[1]["body"])["error"] if len(sent) > 1 else {}
     return status, error, inner
@@ -175,3 +178,37 @@ async def test_other_routes_are_none_of_its_business() -> None:
     status, _, inner = await ask(b"anything", path="/v1/models")
     assert status == 200
     assert inner.bodies == [b"anything"]
+
+
+KEYS = (
+    ApiKey("asks", hashed("K"), frozenset({KeyScope.INFERENCE})),
+    ApiKey("reports", hashed("R"), frozenset({KeyScope.FLEET_REPORT})),
+)
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("Bearer K", 200),
+        ("bearer K", 200),
+        ("BEARER   K", 200),
+        (None, 401),
+        ("Bearer", 401),
+        ("Bearer ", 401),
+        ("BearerK", 401),
+        ("Basic K", 401),
+        ("Bearer k", 401),
+        ("Bearer K\u00e9", 401),
+        ("Bearer R", 403),
+    ],
+)
+async def test_where_keys_are_known_one_is_needed_before_the_body_is_read(header: str | None, status: int) -> None:
+    """AU-01, RV-07."""
+    headers = {} if header is None else {"authorization": header}
+    found, answer, inner = await ask(json.dumps(CHAT).encode(), headers=headers, keys=KEYS)
+    assert found == status
+    assert bool(inner.bodies) == (status == 200)
+    if status != 200:
+        assert set(answer) == {"message", "type", "param", "code"}
+        large = b'{"a":"' + b"x" * 100_000
+        assert (await ask(large, headers=headers, keys=KEYS))[0] == status

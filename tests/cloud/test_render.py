@@ -39,6 +39,13 @@ def test_rendered_args_are_what_the_builders_read(settings: CloudSettings) -> No
     assert (openai["route_prefix"], ops["route_prefix"]) == ("/", "/ops")
 
 
+def test_adapters_lie_beside_the_checkpoints_unless_a_folder_is_named() -> None:
+    for adapters, folder in (({}, "/models/adapters"), ({"folder": "/shared"}, "/shared")):
+        model = {"model_id": "m", "source": "package:m", "adapters": adapters}
+        config = serve_config(load(CloudSettings, "cloud", models=[model]), checkpoints=CHECKPOINTS)
+        assert config["applications"][1]["args"]["models"][0]["adapters"]["folder"] == folder
+
+
 def test_the_command_prints_the_file_it_was_given(tmp_path: Path) -> None:
     path = tmp_path / "isthmus.yaml"
     path.write_text("cloud: {models: [{model_id: big, source: org/big, context_tokens: 32768}]}\n")
@@ -59,5 +66,7 @@ def test_serve_accepts_the_config_and_its_options(settings: CloudSettings) -> No
     config = serve_config(settings, checkpoints=CHECKPOINTS)
     parsed = ServeDeploySchema.model_validate(config)
     args = AppArgs.model_validate(parsed.applications[1].args)
-    DeploymentSchema.model_validate({"name": "m", **deployment_config(args.models[0], args)})
+    for routing in ("balanced", "prefix"):
+        model = args.models[0].model_copy(update={"routing": routing})
+        DeploymentSchema.model_validate({"name": "m", **deployment_config(model, args)})
     DeploymentSchema.model_validate(ingress_config(args))

@@ -121,3 +121,32 @@ def test_explicit_values_win_and_engine_kwargs_are_added() -> None:
 def test_a_local_cluster_has_cpus_for_every_replica_at_full_scale() -> None:
     wide = model(threads=3, autoscaling={"max_replicas": 2})
     assert reserved_cpus(AppArgs(models=(wide, model(model_id="b")))) == 3 * 2 + 2 + 1
+
+
+def test_beyond_loopback_keys_are_needed_and_are_rendered_as_hashes() -> None:
+    with pytest.raises(SettingsError, match="set keys"):
+        load(CloudSettings, "cloud", host="0.0.0.0")
+    key = {"name": "router", "sha256": "a" * 64, "scopes": ["inference", "admin"]}
+    settings = load(CloudSettings, "cloud", host="0.0.0.0", keys=[key])
+    assert AppArgs.of(settings).model_dump(mode="json")["keys"] == [key | {"scopes": ["admin", "inference"]}]
+    with pytest.raises(SettingsError, match="same name"):
+        load(CloudSettings, "cloud", keys=[key, key])
+
+
+def test_adapters_reach_the_engine_with_their_limits() -> None:
+    served = model(adapters={"count": 3, "rank_limit": 32})
+    kwargs = engine_kwargs(served, AcceleratorSettings())
+    assert (kwargs["enable_lora"], kwargs["max_loras"], kwargs["max_cpu_loras"], kwargs["max_lora_rank"]) == (
+        True,
+        3,
+        3,
+        32,
+    )
+    assert "enable_lora" not in engine_kwargs(model(), AcceleratorSettings())
+
+
+def test_prefix_routing_is_a_switch() -> None:
+    plain, prefix = (model(routing=routing) for routing in ("balanced", "prefix"))
+    assert "request_router_config" not in deployment_config(plain, AppArgs(models=(plain,)))
+    chosen = deployment_config(prefix, AppArgs(models=(prefix,)))["request_router_config"]["request_router_class"]
+    assert chosen.endswith("PrefixCacheAffinityRouter")

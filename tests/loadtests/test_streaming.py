@@ -30,8 +30,54 @@ def test_time_to_first_token_is_the_first_content_not_the_role_chunk() -> None:
     assert outcome.ttft_ms == pytest.approx(500)
     assert outcome.total_ms == pytest.approx(2500)
     assert outcome.output_tokens == 3
-    assert outcome.tpot_ms == pytest.approx(500)
+    assert outcome.tpot_ms == pytest.approx(250), "text spans 500 ms; the closing events carry none"
+    assert outcome.content_ms == outcome.ttft_ms
     assert outcome.tier == "edge"
+
+
+def test_reasoning_is_the_first_text_but_not_the_answer() -> None:
+    m = meter()
+    reasoning = b'data: {"choices": [{"index": 0, "delta": {"reasoning_content": "Hm"}, "finish_reason": null}]}\n\n'
+    m.feed(reasoning, 100.2)
+    m.feed(answers.chunk(content="Paris"), 101.0)
+    m.feed(DONE, 101.1)
+    assert m.outcome().ttft_ms == pytest.approx(200)
+    assert m.outcome().content_ms == pytest.approx(1000)
+
+
+def test_an_answer_without_text_has_no_first_text() -> None:
+    m = meter()
+    m.feed(answers.chunk(role="assistant", content="") + answers.chunk(finish="stop") + DONE, 100.2)
+    assert m.outcome().failure is None
+    assert m.outcome().ttft_ms is None
+
+
+def test_silences_between_texts_are_measured_and_long_ones_counted() -> None:
+    m = meter()
+    for at_s in (100.5, 100.6, 102.0, 102.1, 104.5):
+        m.feed(answers.chunk(content="A"), at_s)
+    m.feed(DONE, 120.0)
+    assert m.outcome().longest_gap_ms == pytest.approx(2400)
+    assert m.outcome().stalls == 2, "the wait for the first text and for the end are none"
+
+
+@pytest.mark.parametrize("usage", ["true", "-1", "2.5", '"7"', "null"])
+def test_a_count_of_tokens_that_is_none_is_not_believed(usage: str) -> None:
+    m = meter()
+    m.feed(answers.chunk(content="A"), 100.1)
+    m.feed(f'data: {{"choices": [], "usage": {{"completion_tokens": {usage}}}}}\n\n'.encode() + DONE, 100.2)
+    assert m.outcome().output_tokens is None
+    assert m.outcome().tpot_ms is None
+
+
+def test_usage_in_every_chunk_hides_no_text() -> None:
+    chunk = b'data: {"choices": [{"index": 0, "delta": {"content": "A"}}], "usage": {"completion_tokens": %d}}\n\n'
+    m = meter()
+    for tokens in (1, 2, 3):
+        m.feed(chunk % tokens, 100.0 + tokens)
+    m.feed(DONE, 103.0)
+    assert m.outcome().ttft_ms == pytest.approx(1000)
+    assert m.outcome().tpot_ms == pytest.approx(1000)
 
 
 @pytest.mark.parametrize("tokens", [None, 1])

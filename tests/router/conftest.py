@@ -21,6 +21,7 @@ from shared.clock import SystemClock
 from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
 from shared.http.server import Runner
 from shared.testing.answers import MODEL
+from shared.testing.toxics import ToxicProxy
 from shared.testing.upstream import Upstream
 
 PUBLIC_TEXT = "Which city is the capital of France?"
@@ -37,7 +38,7 @@ class RunningRouter:
         self.audit_dir = audit_dir
         self._sequence = 0
 
-    async def report(self, upstream: Upstream | str, backend_id: str = "edge-1", **fields: Any) -> int:
+    async def report(self, upstream: Upstream | ToxicProxy | str, backend_id: str = "edge-1", **fields: Any) -> int:
         """Send a heartbeat as an edge agent would; the status."""
         self._sequence += 1
         values: dict[str, Any] = {

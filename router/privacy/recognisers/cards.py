@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
+from router.privacy.recognisers.nearby import named
 from shared.privacy import PrivacyClass
 
 _MIN_DIGITS, _MAX_DIGITS = 12, 19
@@ -26,6 +27,25 @@ _READINGS = tuple(
 """Runs and groups, read plainly first: what passes for a digit may also be a word or the bar of a table beside it."""
 _SPREAD = re.compile(r"(?<![0-9A-Za-z.])[0-9]{4}(?:[ \t\r\n]{1,16}[0-9]{2,6}){2,4}(?![0-9A-Za-z])")
 _SPREAD_TRIGGER = rb"[0-9]{4}[ \t\r\n]{1,16}[0-9]{4,6}[ \t\r\n]{1,16}[0-9]{4}"
+_SIGN = r"[^0-9A-Za-z\x1e]"
+_SIGNED = re.compile(
+    rf"(?<![0-9A-Za-z])(?:[0-9]{{4}}{_SIGN}{{1,8}}[0-9]{{4,6}}{_SIGN}{{1,8}}[0-9]{{4,5}}"
+    rf"(?:{_SIGN}{{1,8}}[0-9]{{2,4}}){{0,2}}|[0-9](?:([,:;|+*~=])[0-9])(?:\1[0-9]){{12,17}})(?![0-9A-Za-z])"
+)
+_SIGNED_TRIGGERS = (
+    rb"[0-9]{4}[^0-9A-Za-z]{1,8}[0-9]{4,6}[^0-9A-Za-z]{1,8}[0-9]{4}",
+    rb"(?:[0-9][,:;|+*~=]){12}[0-9]",
+)
+_SIGNED_SHAPES = frozenset({(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), *((1,) * n for n in range(14, 20))})
+_ROW_SIGNS = frozenset(",:;|+*~=")
+_BEFORE_LIST = frozenset("[{")
+_COMES_BEFORE = re.compile(r"[0-9][,:;|+*~=] ?\Z")
+_GOES_ON = re.compile(r"[,:;|+*~=] ?[0-9]")
+_CARD_NAMED = (
+    r"\bcards?\b|creditcard|\bvisa\b|master ?card|\bamex\b|american express|\bmaestro\b|kreditkarte"
+    r"|\bkarten?(?:nummer)?\b|carte (?:bancaire|bleue|de cr)|tarjeta|cart[ãa]o|carta di cr"
+    r"|карт|信用卡|银行卡|卡号|卡號|カ[-ー]ド|카드"
+)
 _DIGITS = re.compile(r"[0-9]+")
 _PLAIN = str.maketrans("OoIl|", "00111")
 
@@ -118,6 +138,25 @@ def _find_spread(text: str, tick: Tick) -> Iterator[Span]:
             yield match.span()
 
 
+def _find_signed(text: str, tick: Tick) -> Iterator[Span]:
+    """Cards with other signs between the groups: one sign throughout and no more numbers in the row, or any where a
+    word says that it is a card. Four numbers with commas are mostly a list, and one in ten passes the check."""
+    for match in _SIGNED.finditer(text):
+        tick()
+        groups = [group.span() for group in _DIGITS.finditer(text, *match.span())]
+        shape = tuple(end - start for start, end in groups)
+        gaps = {text[groups[i][1] : groups[i + 1][0]] for i in range(len(groups) - 1)}
+        digits = "".join(text[start:end] for start, end in groups)
+        if shape not in _SIGNED_SHAPES or len(digits) not in lengths_of(digits[:4]) or not _is_number(digits):
+            continue
+        is_row = len(gaps) == 1 and gaps <= _ROW_SIGNS and not _GOES_ON.match(text, match.end())
+        is_list = text[match.start() - 1 : match.start()] in _BEFORE_LIST or _COMES_BEFORE.search(
+            text[: match.start()][-3:]
+        )
+        if (is_row and not is_list) or named(text, *match.span(), (_CARD_NAMED,)):
+            yield match.span()
+
+
 def _cards_among(text: str, groups: list[Span], tick: Tick) -> Iterator[Span]:
     """Cards that begin and end at group boundaries of one run of digits; after a hit, the search goes on behind it."""
     first = 0
@@ -173,4 +212,5 @@ def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) ->
 RECOGNISERS = (
     Recogniser("card", PrivacyClass.PERSONAL, (_TRIGGER,), find),
     Recogniser("card", PrivacyClass.PERSONAL, (_SPREAD_TRIGGER,), _find_spread),
+    Recogniser("card", PrivacyClass.PERSONAL, _SIGNED_TRIGGERS, _find_signed),
 )

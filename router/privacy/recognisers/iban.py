@@ -16,6 +16,10 @@ _HEAD = re.compile(rf"[A-Za-z]{{2}}[ -]?[0-9]{{2}}(?={_GAP}{{0,8}}[A-Za-z0-9])")
 _CHAR = re.compile(rf"{_GAP}{{0,8}}([A-Za-z0-9])")
 _GOES_ON = re.compile(r"(?![A-Za-z]{1,4}(?![A-Za-z0-9]))[A-Za-z0-9]")
 """A longer code. A few letters, such as a currency's, may touch the end of a number."""
+_SIGNED = re.compile(
+    r"(?<![0-9A-Za-z])[A-Za-z]{2}[0-9]{2}([,:;|+*~=])[0-9A-Za-z]{4}(?:\1[0-9A-Za-z]{4}){2,6}(?:\1[0-9A-Za-z]{1,3})?(?![0-9A-Za-z])"
+)
+_SIGNED_TRIGGER = rb"[A-Za-z]{2}[0-9]{2}[,:;|+*~=][0-9A-Za-z]{4}[,:;|+*~=][0-9A-Za-z]{4}[,:;|+*~=]"
 _COUNTRIES_OF_LENGTH = {
     15: "NO",
     16: "BE",
@@ -54,6 +58,15 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
             yield head.start(), end
 
 
+def _find_signed(text: str, tick: Tick) -> Iterator[Span]:
+    """IBANs whose groups are parted by another sign, the same throughout."""
+    for match in _SIGNED.finditer(text):
+        tick()
+        number = match.group().replace(match[1], "").upper()
+        if len(number) == _LENGTHS.get(number[:2]) and iban.is_valid(number, check_country=False):
+            yield match.span()
+
+
 def _is_inside_word(text: str, start: int) -> bool:
     """Whether letters or digits touch the left side, other than the name of such numbers."""
     before = text[max(0, start - 4) : start]
@@ -85,4 +98,7 @@ _TRIGGERS = tuple(
     )
 )
 """The bank's part begins with digits, or has one behind four characters; only in Romania it may have neither."""
-RECOGNISERS = (Recogniser("iban", PrivacyClass.PERSONAL, _TRIGGERS, find),)
+RECOGNISERS = (
+    Recogniser("iban", PrivacyClass.PERSONAL, _TRIGGERS, find),
+    Recogniser("iban", PrivacyClass.PERSONAL, (_SIGNED_TRIGGER,), _find_signed),
+)

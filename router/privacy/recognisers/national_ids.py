@@ -10,12 +10,13 @@ import importlib
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from stdnum import luhn
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_uuid
-from router.privacy.recognisers.nearby import ANY_IDENTITY, is_joined, is_other_number, named, triggers_of, words
+from router.privacy.recognisers.nearby import ANY_IDENTITY, is_joined, is_other_number, named, triggers_of
 from shared.privacy import PrivacyClass
 
 Check = Callable[[str], bool]
@@ -233,7 +234,9 @@ def _valid(check: Check, number: str) -> bool:
         return False
 
 
+@cache
 def _check_of(number: _Number) -> Check:
+    """The check of a number. The arithmetic of a country is loaded when the first candidate is met."""
     if not isinstance(number.check, str):
         check = number.check
         return lambda written: check(_GROUPING.sub("", written).upper())
@@ -256,14 +259,12 @@ def _triggers(number: _Number, names: str) -> Iterator[bytes]:
 
 
 def _recogniser(number: _Number) -> Recogniser:
-    check = _check_of(number)
     alone = _edged(number.alone) if number.alone else None
     bare = _edged(number.bare) if number.bare else None
-    any_name = f"{number.names}|{ANY_IDENTITY}" if number.kind != "passport" else number.names
-    names = words(any_name)
+    names = (number.names,) if number.kind == "passport" else (number.names, ANY_IDENTITY)
 
     def counts(text: str, span: Span) -> bool:
-        return _valid(check, text[span[0] : span[1]]) and not inside_uuid(text, *span)
+        return _valid(_check_of(number), text[span[0] : span[1]]) and not inside_uuid(text, *span)
 
     def find(text: str, tick: Tick) -> Iterator[Span]:
         seen: set[Span] = set()
@@ -288,9 +289,9 @@ def _recogniser(number: _Number) -> Recogniser:
                 yield span
 
     score = 0.95 if alone else 0.85
-    return Recogniser(number.kind, PrivacyClass.PERSONAL, tuple(_triggers(number, any_name)), find, score)
+    return Recogniser(number.kind, PrivacyClass.PERSONAL, tuple(_triggers(number, "|".join(names))), find, score)
 
 
 def recognisers() -> tuple[Recogniser, ...]:
-    """One recogniser a number; loading the arithmetic of so many countries takes a moment."""
+    """One recogniser a number."""
     return tuple(_recogniser(number) for number in _NUMBERS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 
 _ALTERNATIVE = re.compile(r"\|(?![^(]*\))")
 """A bar outside of parentheses."""
@@ -34,9 +35,10 @@ _JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
 
 
+@cache
 def words(pattern: str) -> re.Pattern[str]:
     """The pattern of such words, as they read in a folded text: there, Cyrillic о is Latin and ー a dash. The edge of
-    a Latin word may touch other scripts, which have no spaces."""
+    a Latin word may touch other scripts, which have no spaces. Each is compiled when it is first asked for."""
     for char, read in (("о", "[оo]"), ("ー", "[ー-]"), (r"\b", _WORD_EDGE)):
         pattern = pattern.replace(char, read)
     return re.compile("(?i)" + pattern)
@@ -50,9 +52,10 @@ def triggers_of(pattern: str) -> Iterator[bytes]:
             yield b"(?i)" + plain.encode()
 
 
-def named(text: str, start: int, end: int, names: re.Pattern[str]) -> bool:
-    """Whether one of `names` stands near `[start, end)`."""
-    return bool(names.search(text, max(0, start - _BEFORE_CHARS), start) or names.search(text, end, end + _AFTER_CHARS))
+def named(text: str, start: int, end: int, names: Iterable[str]) -> bool:
+    """Whether a word of one of these patterns stands near `[start, end)`."""
+    before, after = (max(0, start - _BEFORE_CHARS), start), (end, end + _AFTER_CHARS)
+    return any(words(each).search(text, *around) for each in names for around in (before, after))
 
 
 def is_other_number(text: str, start: int, end: int) -> bool:

@@ -7,6 +7,11 @@ import urllib.request
 
 import pytest
 
+from cloud.options import engine_kwargs
+from cloud.settings import AcceleratorSettings, ModelSettings
+from cloud.sizing.geometry import geometry_of
+from cloud.sizing.plan import CPU_BLOCK_TOKENS, KvLayout, kv_cache
+from cloud.sizing.sources import config_of
 from edge.packages.catalogue import DEFAULT_MODEL
 from shared.fleet import CloudCapacity
 from tests.cloud.cluster.conftest import Cluster, endless, eventually, leave
@@ -24,7 +29,17 @@ def test_it_is_what_routers_read_and_names_the_edge_tiers_digest(quiet: Cluster)
     assert (edge["id"], capacity.digest) == (DEFAULT_MODEL, edge["digest"])
     assert (capacity.state, capacity.context_tokens, capacity.replicas_ready) == ("ready", 512, 1)
     assert (capacity.running, capacity.waiting, capacity.kv_cache_use_ratio) == (0, 0, 0.0)
-    assert capacity.max_concurrency == 8
+    assert (capacity.max_concurrency, capacity.replicas_starting) == (8, 0)
+
+
+def test_the_plan_counts_the_cache_as_the_engine_does(quiet: Cluster) -> None:
+    """KV tokens that vLLM reported at its start, against the arithmetic of `isthmus cloud plan`."""
+    model = ModelSettings(model_id=DEFAULT_MODEL, source=f"package:{DEFAULT_MODEL}")
+    kwargs = engine_kwargs(model, AcceleratorSettings())
+    shape = geometry_of(config_of(DEFAULT_MODEL, quiet.stack.home / "checkpoints"))
+    layout = KvLayout(block_tokens=CPU_BLOCK_TOKENS, element_bytes=4)
+    counted = kv_cache(shape, kwargs["kv_cache_memory_bytes"], context_tokens=512, layout=layout)
+    assert quiet.capacity()["kv_cache_tokens"] == counted.tokens
 
 
 def test_it_shows_a_running_request_and_its_end(quiet: Cluster) -> None:

@@ -327,7 +327,8 @@ async def test_tools_are_spelled_out_where_the_template_has_none(server: EngineS
 
 async def test_a_schema_that_cannot_be_enforced_is_refused_before_the_engine(server: EngineServer) -> None:
     """RV-05: unsupported is stated with its field, never ignored, never 500; a client cannot stall the engine."""
-    parts = [{"anyOf": [{"properties": {f"a{n}_{m}": {"type": "null"}}} for m in range(8)]} for n in range(4)]
+    ways = [[{"type": "object", "properties": {f"a{n}_{m}": {"type": "integer"}}} for m in range(8)] for n in range(4)]
+    parts = [{"anyOf": each} for each in ways]
     refused = (
         ({"type": "string", "format": "made-up"}, "unsupported_schema"),
         ({"allOf": parts}, "schema_too_complex"),

@@ -6,7 +6,7 @@ import random
 
 from router.audit.files import find_policy
 from router.audit.replay import replay
-from router.fleet.directory import BULK_FROM
+from router.fleet.roster import BULK_FROM
 from shared.fleet import BackendState, FleetSnapshot, ServedModel
 from shared.testing.answers import MODEL
 from shared.testing.upstream import Upstream

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from shared.openai.sse import DONE
@@ -95,3 +96,18 @@ async def test_both_failing_is_one_failure(
     [record] = await router.records(1)
     assert [a["outcome"] for a in record["attempts"]] == ["first_token_timeout"] * 2
     assert len(edge.exchanges) == len(cloud.exchanges) == 1
+
+
+async def test_clients_that_leave_at_once_leave_nothing_counted(
+    start_router: StartRouter, tmp_path: Path, edge: Upstream, cloud: Upstream
+) -> None:
+    """RL-01: also an attempt that was cancelled before it ran its first step is given back."""
+    router = await _router(start_router, tmp_path, cloud)
+    await router.report(edge)
+    edge.default = cloud.default = lambda _: answers.silence()
+    for n in range(40):
+        asked = asyncio.create_task(router.ask(stream=True).__aenter__())
+        await asyncio.sleep(0.002 * (n % 8))
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+    await eventually(lambda: router.in_flight() == 0 and router.metric("isthmus_router_in_flight") == 0)

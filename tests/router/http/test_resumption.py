@@ -16,15 +16,20 @@ from shared.testing.upstream import Upstream
 from tests.router.conftest import PERSONAL_TEXT, PUBLIC_TEXT, RunningRouter, StartRouter, eventually
 
 RESUME = "rules: [{name: resume, act: {resume: true}}]\n"
+ALL = ("continuation", "tools", "structured_output", "logprobs")
 SAME, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 
 
 def _model(digest: str | None = SAME, *features: str) -> tuple[ServedModel, ...]:
-    return (ServedModel(model_id=MODEL, context_tokens=2048, digest=digest, features=features),)
+    return (ServedModel(model_id=MODEL, context_tokens=2048, digest=digest, features=features or ALL),)
 
 
 def _cloud(cloud: Upstream) -> dict[str, Any]:
-    return {"id": "cloud-1", "url": cloud.url, "models": [{"id": MODEL, "digest": SAME, "context_tokens": 4096}]}
+    return {
+        "id": "cloud-1",
+        "url": cloud.url,
+        "models": [{"id": MODEL, "digest": SAME, "context_tokens": 4096, "features": ALL}],
+    }
 
 
 async def _router(start_router: StartRouter, folder: Path, **settings: Any) -> RunningRouter:

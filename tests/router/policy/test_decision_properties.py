@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.policy.bulk import Bulk
 from router.policy.columns import columns_of
 from router.policy.decision import decide
+from router.policy.listed import Listed
 from router.policy.model import DecisionFacts, Policy, Route
 from router.policy.refusal import refusal
 from router.policy.terms import terms_of
@@ -19,6 +23,7 @@ from shared.errors import CapacityError, ClientError
 from shared.fleet import BackendSnapshot, FleetSnapshot, ThermalLevel, Zone
 from shared.privacy import Action, PrivacyClass, narrowest
 from tests.router.policy.builders import EDGE_ZONES, KINDS, NOW_MS, backends, fleets, policies, requests
+from tests.router.policy.drawn import drawn_backend, drawn_fleet, drawn_policy, drawn_request
 
 _UNTIMED = settings(deadline=None, max_examples=80)
 """A busy machine is no failure."""
@@ -84,17 +89,33 @@ def test_a_rules_cap_bounds_every_candidate(facts: DecisionFacts, fleet: FleetSn
             assert candidate.output_cap_tokens <= decision.rule_cap_tokens
 
 
-@settings(deadline=None, max_examples=250)
-@given(requests(), fleets(), policies(), fleets())
-def test_columns_answer_what_the_list_answers(
-    facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, earlier: FleetSnapshot
-) -> None:
-    """Also where they were made from the columns of an earlier fleet."""
-    plain = decide(facts, fleet, policy, NOW_MS)
-    assert decide(facts, fleet, policy, NOW_MS, Bulk(columns_of(fleet.backends))) == plain
-    before = columns_of(earlier.backends)
-    decide(facts, earlier, policy, NOW_MS, Bulk(before))
-    assert decide(facts, fleet, policy, NOW_MS, Bulk(before.updated(fleet.backends))) == plain
+@pytest.mark.parametrize(("sizes", "cases"), [((0, 1, 2, 3, 6), 250), ((30, 600), 16)], ids=["small", "large"])
+def test_columns_answer_what_the_list_answers(sizes: Sequence[int], cases: int) -> None:
+    """Figure by figure, to the last candidate; also where either form was made from that of an earlier fleet."""
+    for seed in range(cases):
+        draw = Random(seed)
+        fleet, policy = drawn_fleet(draw, draw.choice(sizes)), drawn_policy(draw)
+        asked = [drawn_request(draw) for _ in range(3)]
+        columns, listed = columns_of(fleet.backends), Listed(fleet.backends)
+        for facts in asked:
+            plain = decide(facts, fleet, policy, NOW_MS)
+            assert decide(facts, fleet, policy, NOW_MS, Bulk(columns)) == plain, seed
+        later, changed = _changed(draw, columns.backends)
+        for facts in asked:
+            plain = decide(facts, replace(fleet, backends=later), policy, NOW_MS)
+            assert decide(facts, fleet, policy, NOW_MS, Bulk(columns.updated(later, changed))) == plain, seed
+            assert decide(facts, fleet, policy, NOW_MS, Bulk(columns.updated(later))) == plain, seed
+            assert decide(facts, fleet, policy, NOW_MS, listed.updated(later, changed)) == plain, seed
+
+
+def _changed(draw: Random, backends: tuple[BackendSnapshot, ...]) -> tuple[tuple[BackendSnapshot, ...], list[int]]:
+    """Some backends with other figures, and at which places they stand."""
+    changed = draw.sample(range(len(backends)), draw.randint(0, min(3, len(backends))))
+    later = list(backends)
+    for at in changed:
+        other = drawn_backend(draw, later[at].backend_id)
+        later[at] = draw.choice([other, replace(later[at], in_flight=other.in_flight, breaker=other.breaker)])
+    return tuple(later), changed
 
 
 @_UNTIMED

@@ -136,3 +136,41 @@ def test_a_finding_within_one_text_is_not_reported_again_for_the_joined_one(scan
     messages = [{"role": "user", "content": f"pay {CARD}"}, {"role": "user", "content": "now"}]
     found = scanner.scan(texts_of({"messages": messages}))
     assert [(e.position, e.start, e.end) for e in found.entities] == [("messages[0].content", 4, 23)]
+
+
+_LEFT, _RIGHT = "41111111", "11111111"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"user": _LEFT, "messages": [{"role": "user", "content": _RIGHT}]},
+        {"messages": [{"role": "user", "content": _RIGHT}], "user": _LEFT},
+        {"messages": [{"role": "user", "content": "it begins with 4111 1111"}], "user": "1111 1111"},
+        {"messages": [{"role": "user", "name": _LEFT, "content": _RIGHT}]},
+        {"messages": [{"role": "user", "name": _RIGHT, "content": f"mine: {_LEFT}"}]},
+        {"messages": [{"role": "user", "name": n, "content": "hello"} for n in (_LEFT, _RIGHT)]},
+        {"user": _LEFT, "metadata": {"rest": f"{_RIGHT} is the rest"}},
+        {"metadata": {_LEFT: "a", "b": _RIGHT}},
+        {"safety_identifier": _LEFT, "prompt_cache_key": _RIGHT},
+        {"prompt": "x", "suffix": _LEFT, "user": _RIGHT},
+        {"seed": int(_LEFT), "user": _RIGHT},
+        {"stop": [_LEFT], "user": _RIGHT},
+        {"tools": [{"type": "function", "function": {"name": "f", "description": d}} for d in (_LEFT, _RIGHT)]},
+        {"messages": [{"role": "assistant", "tool_calls": [
+            {"type": "function", "function": {"name": "f", "arguments": f'{{"x":"{each}"}}'}}
+            for each in (_LEFT, _RIGHT)
+        ]}]},
+        {"user": _LEFT, "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": _RIGHT}}}},
+    ],
+)  # fmt: skip
+def test_pi_07_a_number_that_is_cut_over_two_fields_is_one_number(scanner: Scanner, fields: dict[str, Any]) -> None:
+    assert "card" in scanner.scan(texts_of({"model": "m", **fields})).kinds
+
+
+def test_numbers_of_a_table_are_not_put_together(scanner: Scanner) -> None:
+    """Some pair of many always passes a check; so do sums, sizes and years of a usual request."""
+    rows = [{"role": "user", "content": f"{n}"} for n in (41111111, 11111111, 50000000, 62000000, 40000000)]
+    assert not scanner.scan(texts_of({"model": "m", "x": {f"r{n}": row for n, row in enumerate(rows)}})).kinds
+    usual = {"model": "m-2024", "seed": 4096, "max_tokens": 4111, "user": "1111", "messages": [{"content": "in 1111"}]}
+    assert not scanner.scan(texts_of(usual)).kinds

@@ -7,16 +7,17 @@ import pytest
 from router.privacy import database
 from router.privacy.database import HyperscanDatabase, Re2Database, compiled
 from router.privacy.recognisers import built_in
-from router.privacy.scanner import Scanner
+from router.privacy.scanner import Scanner, patterns_of
 from shared.errors import SettingsError
 from shared.openai.text import TextPosition
 from tests.router.privacy.specimens import FOUND, NOTHING
 
-PATTERNS = [(number, trigger) for number, each in enumerate(built_in()) for trigger in each.triggers]
+PATTERNS = patterns_of(built_in())
 
 
-def test_re2_and_hyperscan_agree_on_every_specimen() -> None:
-    first, second = HyperscanDatabase(PATTERNS), Re2Database(PATTERNS)
+def test_re2_and_hyperscan_agree_on_every_specimen(scanner: Scanner) -> None:
+    first, second = scanner._database, Re2Database(PATTERNS)
+    assert isinstance(first, HyperscanDatabase)
     for text in [each[1] for each in (*FOUND, *NOTHING)]:
         data = text.encode("ascii", "replace")
         assert first.numbers_in(data) == second.numbers_in(data), text

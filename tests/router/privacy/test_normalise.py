@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from router.privacy import normalise
 from router.privacy.normalise import Folder, plain_view, replaced_view
 
 _UNTIMED = settings(deadline=None, max_examples=80)
@@ -73,3 +74,18 @@ def test_replacements_compose() -> None:
     assert second.to_sent((0, 2)) == (0, 2)
     assert second.to_sent((3, 4)) == (2, 5)
     assert second.to_sent((5, 6)) == (5, 6)
+
+
+def test_no_other_character_of_unicode_folds() -> None:
+    """The ranges that are looked at leave out none that has another form, in this interpreter's version of Unicode."""
+    looked_at = {code for codes in normalise._FOLDING for code in codes}
+    others = [chr(code) for code in range(0x80, 0x110000) if code not in looked_at and not 0xD800 <= code < 0xE000]
+    assert unicodedata.normalize("NFKC", "\n".join(others)) == "\n".join(others)
+    assert {unicodedata.category(char) for char in others}.isdisjoint(normalise._FOLDING_CATEGORIES)
+    assert normalise._OTHERS.isdisjoint(others)
+
+
+def test_every_character_that_folds_is_looked_for() -> None:
+    looked_for = set(normalise._foldable())
+    letters = [chr(code) for codes in normalise._FOLDING for code in codes if code < 0x3400]
+    assert {char for char in letters if normalise._fold(char) != char} <= looked_for

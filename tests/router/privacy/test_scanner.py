@@ -85,7 +85,7 @@ def test_pi_11_more_findings_than_can_be_kept_are_unknown(scanner: Scanner, text
 
 
 def test_pi_11_more_text_than_the_limit_is_unknown() -> None:
-    small = Scanner(limit_chars=100)
+    small = Scanner([], limit_chars=100)
     assert _scan(small, "a" * 100).complete
     found = small.scan([TextPosition("a", "a" * 60), TextPosition("b", "b" * 60)])
     assert (found.privacy_class, found.complete, found.cause) == (PrivacyClass.UNKNOWN, False, "overflow")
@@ -179,3 +179,36 @@ def test_texts_are_read_as_they_come(scanner: Scanner) -> None:
 
     with pytest.raises(RecursionError):
         scanner.scan(broken())
+
+
+@pytest.mark.parametrize("sign", [",", ":", ";", "|", "+", "*", "~"])
+def test_pi_01_any_one_sign_may_part_the_groups_of_a_number(scanner: Scanner, sign: str) -> None:
+    for number in ("4111 1111 1111 1111", "3782 822463 10005", "DE89 3704 0044 0532 0130 00"):
+        written = number.replace(" ", sign)
+        found = _scan(scanner, f"take {written} please")
+        assert [(e.start, e.end) for e in found.entities] == [(5, 5 + len(written))], written
+    assert _scan(scanner, sign.join(CARD.replace(" ", ""))).kinds == {"card"}
+
+
+@pytest.mark.parametrize("gap", [", ", " / ", "` `", '" "', ") (", "** **", " | ", "\n", "->", "…"])
+def test_pi_01_any_signs_may_where_a_word_says_that_it_is_a_card(scanner: Scanner, gap: str) -> None:
+    written = CARD.replace(" ", gap)
+    assert _scan(scanner, f"my card is {written}.").kinds == {"card"}
+    assert _scan(scanner, f"我的卡号是{written}。").kinds == {"card"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[4111,1111,1111,1111]",
+        "sizes = 1000,4111,1111,1111,1111",
+        "4111,1111,1111,1111,9000",
+        "4111, 1111, 1111, 1111",
+        "4111,1111,1111,1112",
+        "discard 4111, 1111, 1111, 1111",
+        "DE89,3704,0044,0532,0130,01",
+        "12:30:45:4111:1111:1111:1111",
+    ],
+)
+def test_a_list_of_numbers_is_no_card(scanner: Scanner, text: str) -> None:
+    assert not _scan(scanner, text).kinds

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.privacy import sessions as sessions_module
 from router.privacy.placeholders import TooManyValues
-from router.privacy.sessions import VALUE_CHARS, Session, Sessions
+from router.privacy.sessions import Session, Sessions
 from shared.privacy import PrivacyClass, is_stricter
 from shared.testing.clock import ManualClock
 
@@ -56,22 +58,29 @@ async def test_silence_ends_a_session_and_use_keeps_it() -> None:
     assert len(sessions) == 1
 
 
-def test_the_longest_silent_session_makes_room_and_gives_its_room_back() -> None:
+@pytest.fixture
+def bound(monkeypatch: pytest.MonkeyPatch) -> int:
+    """A bound that is reached sooner."""
+    monkeypatch.setattr(sessions_module, "VALUE_CHARS", 64 * 1024)
+    return sessions_module.VALUE_CHARS
+
+
+def test_the_longest_silent_session_makes_room_and_gives_its_room_back(bound: int) -> None:
     sessions = _sessions(ManualClock(), limit=2)
-    value = "v" * 1_000_000
-    for number in range(3 * VALUE_CHARS // len(value)):
+    value = "v" * 1_000
+    for number in range(3 * bound // len(value)):
         sessions.of(f"s{number}", None).placeholders.stand_in("key", value)
     assert len(sessions) == 2
 
 
-def test_values_of_all_sessions_have_one_bound() -> None:
+def test_values_of_all_sessions_have_one_bound(bound: int) -> None:
     sessions = _sessions(ManualClock(), limit=10_000)
-    value, kept = "v" * 1_000_000, 0
+    value, kept = "v" * 1_000, 0
     try:
         for number in range(1_000):
             sessions.of(f"s{number}", None).placeholders.stand_in("key", value)
             kept += 1
     except TooManyValues:
-        assert kept == VALUE_CHARS // len(value)
+        assert kept == bound // len(value)
     else:
         raise AssertionError("the values of sessions have no bound")

@@ -1,0 +1,1 @@
+"""Faults that a load test brings about while it runs, and takes back whatever happens."""

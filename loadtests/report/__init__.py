@@ -1,0 +1,1 @@
+"""Reports of a load test: for people one HTML page, for pipelines JUnit, for a terminal a table."""

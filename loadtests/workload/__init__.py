@@ -1,0 +1,1 @@
+"""What users ask: seeded requests with stated length distributions, and the canaries in some of them."""

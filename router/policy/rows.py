@@ -1,0 +1,128 @@
+"""What a decision reads of one backend, worked out once when the backend changes. Every form of a fleet is made of it.
+
+The time to the first of its tokens is a straight line in what a request asks for. On an idle backend it is
+
+    idle = prompt tokens * ms_per_prompt_token + idle_first_ms[prompt bucket]
+
+where a backend that reports a rate has the slope, and one that is only observed has the constant. The queue ahead is
+served `slots` at a time by requests like this one: with `load` L at S slots, the new one waits (L - S + 1) / S
+(`wait_ratio`) times as long as it takes itself, output included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from router.policy import eligibility
+from router.policy.model import Rejection
+from router.policy.scoring import ms_per_token, speed_ratio
+from shared.fleet import PROMPT_BUCKETS_TOKENS, BackendSnapshot, BackendState, ServedModel, ThermalLevel, Zone
+
+NEVER_MS = 2**63 - 1
+UNBOUNDED = NEVER_MS
+NOBODYS = ""
+"""Stands for every model that no backend serves: callers can name any number of those."""
+_BUCKETS = range(len(PROMPT_BUCKETS_TOKENS) + 1)
+_NO_OFFSET = tuple(0.0 for _ in _BUCKETS)
+_CLOUD, _STARTING, _ASLEEP = Zone.CLOUD, BackendState.STARTING, BackendState.SCALED_TO_ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One backend. `by_…` are what speaks against it whatever is asked, in the order of `Rejection`; None: nothing.
+    `received_ms` is `NEVER_MS` for one that never reports, `cooling_until_ms` its opposite for one that does not rest.
+    """
+
+    backend_id: str
+    url: str
+    zone: Zone
+    in_cloud: bool
+    level: ThermalLevel
+    output_cap_tokens: int | None
+    by_state: Rejection | None
+    received_ms: int
+    by_breaker: Rejection | None
+    cooling_until_ms: int
+    by_heat_or_queue: Rejection | None
+    asleep: bool
+    """Scaled to zero."""
+    says_what_it_serves: bool
+    load: int
+    slots: int
+    load_ratio: float
+    wait_ratio: float
+    ms_per_prompt_token: float
+    idle_first_ms: tuple[float | None, ...]
+    """By prompt bucket; None: not measured yet."""
+    tpot_ms: float | None
+
+
+class Entry(NamedTuple):
+    """A row and what it says about one model: `served` is None where it does not serve it, `room_tokens` is
+    `UNBOUNDED` where it declares no context. `is_open` says that nothing speaks against it but what depends on time
+    and on what is asked."""
+
+    row: Row
+    served: ServedModel | None
+    room_tokens: int
+    is_open: bool
+
+
+def row_of(backend: BackendSnapshot) -> Row:
+    """The row of a backend."""
+    load, slots, speed = eligibility.load_of(backend), backend.slots_total or 1, speed_ratio(backend)
+    prefill, decode = backend.prefill_tokens_per_s, backend.decode_tokens_per_s
+    cooling = backend.cooling_until_ms
+    return Row(
+        backend_id=backend.backend_id,
+        url=backend.url,
+        zone=backend.zone,
+        in_cloud=backend.zone is _CLOUD,
+        level=backend.level,
+        output_cap_tokens=backend.output_cap_tokens,
+        by_state=eligibility.by_state(backend),
+        received_ms=NEVER_MS if backend.received_ms is None else backend.received_ms,
+        by_breaker=eligibility.by_breaker(backend),
+        cooling_until_ms=-NEVER_MS if cooling is None else cooling,
+        by_heat_or_queue=eligibility.by_heat_or_queue(backend, load),
+        asleep=backend.state is _ASLEEP,
+        says_what_it_serves=bool(backend.models) and backend.state is not _STARTING,
+        load=load,
+        slots=slots,
+        load_ratio=load / slots,
+        wait_ratio=max(load - slots + 1, 0) / slots,
+        ms_per_prompt_token=0.0 if prefill is None else ms_per_token(prefill, speed),
+        idle_first_ms=_NO_OFFSET if prefill is not None else _observed_ms(backend, speed),
+        tpot_ms=None if decode is None else ms_per_token(decode, speed),
+    )
+
+
+def entry_of(row: Row, backend: BackendSnapshot, model_id: str) -> Entry:
+    """What `backend`, whose row is `row`, says about a model."""
+    served = backend.model(model_id)
+    room = UNBOUNDED if served is None or served.context_tokens is None else served.context_tokens
+    against = row.by_state or row.by_breaker or row.by_heat_or_queue
+    return Entry(row, served, room, served is not None and against is None and row.cooling_until_ms == -NEVER_MS)
+
+
+def in_order(backends: Iterable[BackendSnapshot]) -> list[BackendSnapshot]:
+    """By id and address, which breaks the last ties of a ranking."""
+    return sorted(backends, key=lambda b: (b.backend_id, b.url))
+
+
+def served_in(backends: Iterable[BackendSnapshot]) -> frozenset[str]:
+    """Ids of the models that some backend serves."""
+    return frozenset(served.model_id for backend in backends for served in backend.models)
+
+
+def _observed_ms(backend: BackendSnapshot, speed: float) -> tuple[float | None, ...]:
+    """Observed time to first token by prompt bucket, after heat."""
+    overall, by_prompt = backend.ttft_ms, backend.ttft_ms_by_prompt
+    found: list[float | None] = []
+    for bucket in _BUCKETS:
+        in_bucket = by_prompt[bucket] if bucket < len(by_prompt) else None
+        observed = overall if in_bucket is None else in_bucket
+        found.append(None if observed is None else observed / speed)
+    return tuple(found)
