@@ -18,7 +18,7 @@ from router.policy.model import Act, Cost, Match, Policy, Rule, Slo
 from router.policy.rules import build_policy
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import PolicyDocument, RuleDocument
-from router.rulebook.names import names_at
+from router.rulebook.names import homes_of, names_at
 from shared.errors import SettingsError
 from shared.openai.facts import FEATURES
 from shared.strict_yaml import StrictLoader
@@ -205,8 +205,10 @@ def _translated(error: ValidationError, path: Path, root: yaml.Node | None) -> S
         message = first["msg"][:1].lower() + first["msg"][1:]
     hint = ""
     if first["type"] in ("extra_forbidden", "enum", "literal_error"):
-        given = place[-1] if first["type"] == "extra_forbidden" else first["input"]
-        hint = _hint(str(given), names_at(PolicyDocument, first))
+        unknown = first["type"] == "extra_forbidden"
+        given = str(place[-1] if unknown else first["input"])
+        home = next(homes_of(PolicyDocument, given), None) if unknown else None
+        hint = f" It belongs below {home}." if home else _hint(given, names_at(PolicyDocument, first))
     return SettingsError(f"{_place(path, _mark_of(root, place))}: {name}: {message}.{hint}", param=name)
 
 

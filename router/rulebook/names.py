@@ -21,6 +21,16 @@ def names_at(model: type[BaseModel], error: Mapping[str, Any]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
+def homes_of(model: type[BaseModel], name: str) -> Iterator[str]:
+    """The fields below `model`, dotted, in which a field of that name would be right."""
+    for at, field in model.model_fields.items():
+        for inner in _models_in(field.annotation):
+            written = field.alias or at
+            if name in (each.alias or own for own, each in inner.model_fields.items()):
+                yield written
+            yield from (f"{written}.{deeper}" for deeper in homes_of(inner, name))
+
+
 def _model_of_field(model: type[BaseModel], written: str) -> type[BaseModel] | None:
     for name, field in model.model_fields.items():
         if written in (name, field.alias):

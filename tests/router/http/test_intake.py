@@ -160,6 +160,6 @@ async def test_keys_open_only_what_their_scopes_say(locked: RunningRouter) -> No
 
 
 async def test_an_unknown_route_is_404_in_the_envelope(open_router: RunningRouter) -> None:
-    async with open_router.send(GOOD, path="/v1/responses") as response:
+    async with open_router.send(GOOD, path="/v1/no-such-route") as response:
         assert response.status == 404
         assert (await response.json())["error"]["code"] == "unknown_route"

@@ -152,3 +152,16 @@ def test_any_bytes_are_a_policy_or_a_typed_refusal(raw: bytes) -> None:
         parse(raw, PATH)
     except SettingsError as error:
         assert error.message
+
+
+@pytest.mark.parametrize(
+    ("written", "home"),
+    [
+        ("actions: {personal: mask}", "defaults"),
+        ("mode: prefer_edge", "defaults"),
+        ("rules: [{name: x, match: {class: [secret], zones: [device]}, act: {}}]", "rules.act"),
+    ],
+)
+def test_a_name_in_the_wrong_place_is_told_where_it_belongs(written: str, home: str) -> None:
+    with pytest.raises(SettingsError, match=f"It belongs below {home}"):
+        loaded(written)
