@@ -100,13 +100,7 @@ class Agent:
         self.thermal = thermal_watch(
             settings.thermal, clock, busy_ratio=lambda: self.admission.busy_ratio, on_change=self._on_level
         )
-        self.threads = ThreadsFollower(
-            engine,
-            lambda: self.thermal.measures.threads_ratio,
-            has_room=lambda: self.memory.has_room,
-            clock=clock,
-            dwell_s=settings.thermal.scaled_dwell_s,
-        )
+        self.threads = self._threads_follower()
         self.rates = Rates(on_decoded=self.thermal.generated)
         self.memory = memory_watch(settings.memory, engine, clock, self._on_memory)
         self.adapters = adapter_service(
@@ -124,14 +118,7 @@ class Agent:
             settings.speculation, engine, self.thermal, self.memory, self.admission, clock, self._on_speculation
         )
         self._show_speculation()
-        self.tuning = TuningWatch(
-            engine,
-            prepared.tuning_job if prepared is not None else None,
-            known=prepared is not None and prepared.tuning_known,
-            quiet=self._can_be_measured,
-            settle_s=settings.engine.tune_after_s,
-            clock=clock,
-        )
+        self.tuning = self._tuning_watch(prepared)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         joined = enrolment_in(settings.enrolment_dir)
         self._router_url = router_url_of(settings, joined)
@@ -263,6 +250,25 @@ class Agent:
         if self.rates.decode_tokens_per_s is None:
             await self._calibration.run(facts)
             self._changed()
+
+    def _threads_follower(self) -> ThreadsFollower:
+        return ThreadsFollower(
+            self._engine,
+            lambda: self.thermal.measures.threads_ratio,
+            has_room=lambda: self.memory.has_room,
+            clock=self._clock,
+            dwell_s=self._settings.thermal.scaled_dwell_s,
+        )
+
+    def _tuning_watch(self, prepared: Prepared | None) -> TuningWatch:
+        return TuningWatch(
+            self._engine,
+            prepared.tuning_job if prepared is not None else None,
+            known=prepared is not None and prepared.tuning_known,
+            quiet=self._can_be_measured,
+            settle_s=self._settings.engine.tune_after_s,
+            clock=self._clock,
+        )
 
     def _can_be_measured(self) -> bool:
         """Nobody wants the engine, and neither heat nor memory speak against work that nobody asked for."""

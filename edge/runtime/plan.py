@@ -222,8 +222,7 @@ def _private_bytes(plan: StaticPlan) -> int:
 def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> StaticPlan:
     """Threads, batches, context and KV type for `package` on `device`.
 
-    One core is left to the rest of the machine while decoding: with a foreign busy process, decoding on every core
-    was measured 70 times slower than on one less. Prefill takes all of them.
+    Unmeasured, one core is left to the rest of the machine while decoding, and prefill takes all of them.
 
     Raises:
         InsufficientMemory: not even the minimum context fits; names needed and free bytes.

@@ -62,10 +62,7 @@ def _serve(order: dict[str, Any]) -> object:
         "sleep_idle_seconds",
     ):
         setattr(params, name, options[name])
-    params.cpuparams.n_threads = options["n_threads"]
-    params.cpuparams_batch.n_threads = options["n_threads_batch"]
-    if not options["poll"]:  # for builds with the engine's own thread pool; OpenMP reads its environment
-        params.cpuparams.poll = params.cpuparams_batch.poll = 0
+    _compute(params, options)
     params.n_gpu_layers = options["n_gpu_layers"]
     params.tensor_buft_overrides = options["tensor_overrides"]
     kv_type = {
@@ -93,6 +90,13 @@ def _serve(order: dict[str, Any]) -> object:
     params.offline = True
     params.verbosity = 2  # errors, for the crash reason; nothing of a request
     return engine.Server(params)
+
+
+def _compute(params: Any, options: dict[str, Any]) -> None:
+    params.cpuparams.n_threads = options["n_threads"]
+    params.cpuparams_batch.n_threads = options["n_threads_batch"]
+    if not options["poll"]:  # for builds with the engine's own thread pool; OpenMP reads its environment
+        params.cpuparams.poll = params.cpuparams_batch.poll = 0
 
 
 def _speculate(engine: Any, params: Any, order: dict[str, Any]) -> None:
