@@ -13,7 +13,8 @@ from edge.service.admission import Admission
 from edge.service.memory_watch import MemoryWatch
 from edge.service.speculation_watch import SpeculationWatch
 from edge.service.thermal.watch import ThermalWatch
-from edge.settings import MemorySettings, SpeculationSettings
+from edge.settings import MemorySettings
+from edge.speed_settings import SpeculationSettings
 from shared.clock import Clock
 from shared.fleet import ThermalLevel
 
