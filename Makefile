@@ -20,7 +20,6 @@ BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes stall speculation prediction
-BENCHES := decide scanner audit self
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
@@ -96,14 +95,9 @@ bench-edge: ## What agent, crash, swap, long prompt and speculation cost; what p
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-<<<<<<< HEAD
-bench-router: ## Benchmarks of the router's brain alone: decisions, scanner, audit log
+bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
 	@$(INSTALL) edge-router dev
 	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
-=======
-bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone
-	@$(MAKE) --no-print-directory bench BENCHES="$(ROUTER_BENCHES)"
->>>>>>> main
 
 chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
 	@$(INSTALL) edge-router dev

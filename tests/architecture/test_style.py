@@ -13,7 +13,8 @@ _MAX_LINES = 400
 _MAX_FUNCTION_LINES = 50
 _VAGUE = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
 _ENVIRONMENT = {"environ", "environb", "getenv", "putenv"}
-_UNFINISHED = ("TO" + "DO", "FIX" + "ME")
+_UNFINISHED = ("TO" + "DO", "FIX" + "ME", "<" * 7 + " ", ">" * 7 + " ")
+"""Notes to oneself, and the marks of a merge."""
 _PRIVATE_WORDS = ("/wo" + "rk/", "DESIGN" + ".md")
 _BROAD_ALLOWED = {
     "shared/cli.py": 2,  # the plug-in loader, and the last edge of the program
