@@ -23,6 +23,7 @@ from value_types import BY_KEY, QUANTITY, Schema, nullable
 from cloud.settings import (
     ENGINE_SETTINGS,
     AcceleratorSettings,
+    AdapterSettings,
     CloudSettings,
     IngressSettings,
     LifeSettings,
@@ -78,7 +79,8 @@ def text_of(path: Path) -> str:
 
 
 def cloud_defaults() -> Schema:
-    """Defaults of section `cloud`; `model` holds those of each entry of `models`, `engine_settings` what sets which."""
+    """Defaults of section `cloud`; `model` holds those of each entry of `models`, `adapters` those of a group in
+    one, `engine_settings` what sets which."""
     optional = {name for name, field in ModelSettings.model_fields.items() if not field.is_required()}
     return {
         "port": CloudSettings.model_fields["port"].default,
@@ -87,6 +89,7 @@ def cloud_defaults() -> Schema:
         "accelerator": _dumped(AcceleratorSettings()),
         "ingress": _dumped(IngressSettings()),
         "life": _dumped(LifeSettings()),
+        "adapters": _dumped(AdapterSettings()),
         "engine_settings": dict(ENGINE_SETTINGS),
     }
 

@@ -46,6 +46,10 @@ class RouterClient:
         """The live snapshot."""
         return self._ask("/admin/v1/fleet", None, {})
 
+    def decision(self, decision_id: str) -> dict[str, Any]:
+        """One decision, explained."""
+        return self._ask(f"/admin/v1/decisions/{urllib.parse.quote(decision_id, safe='')}", None, {})
+
     def feedback(self, decision_id: str, said: str) -> dict[str, Any]:
         """Keep that the class of a request should have been `said`."""
         return self._ask("/router/v1/feedback", orjson.dumps({"decision_id": decision_id, "class": said}), {})

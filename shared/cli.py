@@ -22,10 +22,10 @@ from typer.exceptions import Abort, TyperException
 
 from shared import __version__
 from shared.errors import IsthmusError
-from shared.extras import COMMAND_GROUP, TIER_EXTRAS, extra_of
+from shared.extras import COMMAND_GROUP, SHORT_COMMANDS, TIER_EXTRAS, extra_of
 
 DONE, FAILED, USAGE, FAULT, INTERRUPTED = 0, 1, 2, 70, 130
-_TIERS_PANEL = "Tiers"
+_TIERS_PANEL, _SHORT_PANEL = "Tiers", "Models and conversations"
 
 
 class Root(TyperGroup):
@@ -59,6 +59,8 @@ def _load(point: EntryPoint) -> Any:
     command.params = [each for each in command.params if each.name not in ("install_completion", "show_completion")]
     if point.name in TIER_EXTRAS:
         command.rich_help_panel = _TIERS_PANEL
+    elif point.name in SHORT_COMMANDS:
+        command.rich_help_panel = _SHORT_PANEL
     if _is_absent(point.name):
         command.short_help = f"{_first_line(command.help)} (not installed: see isthmus doctor)"
     return command
@@ -84,8 +86,14 @@ def _stand_in(name: str, error: Exception) -> Any:
     return typer.main.get_command(app)
 
 
+def _tier_of(name: str) -> str | None:
+    """The tier that a command belongs to, if any."""
+    return name if name in TIER_EXTRAS else SHORT_COMMANDS.get(name)
+
+
 def _is_absent(name: str) -> bool:
-    return name in TIER_EXTRAS and not extra_of(name).is_installed
+    tier = _tier_of(name)
+    return tier is not None and not extra_of(tier).is_installed
 
 
 app = typer.Typer(
@@ -127,6 +135,17 @@ def up(
     from shared.launcher.app import run  # noqa: PLC0415 - `isthmus --help` should not load the launcher
 
     return run(tiers=tiers, config=config, as_json=as_json, heat=heat)
+
+
+@app.command()
+def stop(
+    config: Annotated[Path | None, typer.Option(help="Settings file (YAML) of that run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> int:
+    """End the `isthmus up` of this home: requests that run get their time, then every process of it ends."""
+    from shared.launcher.stopping import stop as stop_run  # noqa: PLC0415 - only this command needs it
+
+    return stop_run(config=config, as_json=as_json)
 
 
 @app.command()
@@ -187,8 +206,8 @@ def _where(error: OSError) -> str:
 
 
 def _fail_import(arguments: list[str], error: ImportError) -> int:
-    tier = next((word for word in arguments if not word.startswith("-")), "")
-    if tier in TIER_EXTRAS and (missing := extra_of(tier).missing):
+    tier = _tier_of(next((word for word in arguments if not word.startswith("-")), ""))
+    if tier is not None and (missing := extra_of(tier).missing):
         names = ", ".join(each.requirement for each in missing)
         return _fail(f"The {tier} tier is not installed ({names}). Run: {extra_of(tier).remedy}", FAILED)
     return _fail(_fault(error), FAULT)

@@ -14,6 +14,8 @@ ENGINES = {"edge": "xllamacpp", "router": "google-re2", "cloud": "ray", "loadtes
 """The requirement of each extra that tells whether the extra was meant to be here: what the tier is built on. Its
 other requirements are often present for another reason."""
 TIER_EXTRAS = tuple(ENGINES)
+SHORT_COMMANDS = {"chat": "router", "run": "router", "pull": "edge", "list": "edge", "ps": "edge", "rm": "edge"}
+"""Commands that stand beside the tiers, and the tier that each belongs to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,10 @@ class FleetDirectory:
         now_ms = self._clock.now_ms()
         reports, noted = self._watch.reports(), self._changes.take(now_ms)
         if reports is not self._reports:
-            noted |= self._polled.keys() | self._urls.keys() | reports.keys()
+            noted |= dict.fromkeys((*self._polled, *self._urls, *reports))
             self._reports = reports
         if noted:
-            self._refresh(noted | self._moved(noted, reports), reports, now_ms)
+            self._refresh(noted.keys() | self._moved(noted, reports), reports, now_ms)
         return FleetSnapshot(self._roster.backends, now_ms, self._incumbent, self._roster.places)
 
     def view(self, fleet: FleetSnapshot) -> View | None:

@@ -1,4 +1,5 @@
-"""The control socket of a running `isthmus up`: state, killing or starting one tier, the simulated heat's beginning.
+"""The control socket of a running `isthmus up`: state, killing or starting one tier, the simulated
+heat's beginning, the end of the run.
 
 A Unix socket in the run folder, for the same user alone; nothing of it is reachable over the network.
 """
@@ -28,16 +29,19 @@ class Control:
         facts: Callable[[], dict[str, Any]],
         *,
         restart_heat: Callable[[], bool],
+        stop: Callable[[], None],
     ) -> None:
         self._path = path
         self._runners = runners
         self._facts = facts
         self._restart_heat = restart_heat
+        self._end = stop
         app = web.Application(middlewares=[errors.middleware("up")])
         app.router.add_get("/state", self._state)
         app.router.add_post("/tiers/{name}/kill", self._kill)
         app.router.add_post("/tiers/{name}/start", self._start)
         app.router.add_post("/heat/restart", self._heat)
+        app.router.add_post("/stop", self._stop)
         self._web = web.AppRunner(app, access_log=None)
 
     async def __aenter__(self) -> Control:
@@ -71,6 +75,10 @@ class Control:
     async def _start(self, request: web.Request) -> web.Response:
         self._runner(request).release()
         return web.Response(status=204)
+
+    async def _stop(self, _: web.Request) -> web.Response:
+        self._end()
+        return web.Response(status=202)
 
     async def _heat(self, _: web.Request) -> web.Response:
         if not self._restart_heat():

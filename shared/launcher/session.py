@@ -92,13 +92,16 @@ class Session:
     def _on_signals(self) -> None:
         def on_signal() -> None:
             if not self._stop.is_set():
-                self._stop.set()
-                self._stopped_ms = self._clock.now_ms()
+                self._begin_end()
             elif self._clock.now_ms() - self._stopped_ms >= _SAME_SIGNAL_MS:
                 self._hurry.set()
 
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(number, on_signal)
+
+    def _begin_end(self) -> None:
+        self._stop.set()
+        self._stopped_ms = self._clock.now_ms()
 
     def _make_run_folder(self) -> None:
         """A folder for logs and simulated sensors; those of the oldest runs go."""
@@ -203,7 +206,7 @@ class Session:
         from shared.launcher.control import Control  # noqa: PLC0415 - above all, the tiers start first
 
         socket = preflight.control_socket(self._folder)
-        async with Control(socket, self.runners, self._facts, restart_heat=self._restart_heat):
+        async with Control(socket, self.runners, self._facts, restart_heat=self._restart_heat, stop=self._begin_end):
             await self._stop.wait()
 
     async def _heat(self, simulated: SimulatedHeat) -> None:

@@ -52,6 +52,13 @@ def test_serve_config_is_what_the_program_prints(helm: Helm, values: Path, tmp_p
             ]
         },
         {"models": [{"model_id": "a", "source": "a"}, {"model_id": "b", "source": "b", "enforce_eager": False}]},
+        {
+            "models": [
+                {"model_id": "a", "source": "a", "adapters": {}, "tool_call_parser": "hermes"},
+                {"model_id": "b", "source": "b", "adapters": {"folder": "/nfs", "count": 2}, "tokenizer": "a" * 64},
+                {"model_id": "c", "source": "c", "adapters": None},
+            ]
+        },
     ],
 )
 def test_serve_config_follows_every_kind_of_setting(either: Helm, section: dict[str, Any], tmp_path: Path) -> None:

@@ -151,17 +151,30 @@ def test_a_second_up_of_the_same_home_says_so(stack: Any) -> None:
     assert line.startswith("error: isthmus up already runs in ")
 
 
-def test_sigterm_leaves_no_process_and_a_second_start_works(home: Path, settings: dict[str, Any]) -> None:
+def test_sigterm_or_stop_leaves_no_process_and_a_second_start_works(home: Path, settings: dict[str, Any]) -> None:
     for name in ("first", "second"):
         with isthmus("up", "--json", "--tiers", "edge", home=home, settings=settings, name=name) as program:
             _until_ready(program)
             text, _ = _ask(f"http://127.0.0.1:{settings['router']['port']}", "auto", stream=False)
             assert "Paris" in text
             tree = _tree(program)
-            program.process.send_signal(signal.SIGTERM)
+            if name == "first":
+                program.process.send_signal(signal.SIGTERM)
+            else:
+                said = _run("stop", home=home)
+                assert (said.returncode, said.stdout) == (0, "Stopped.\n"), said.stderr
             assert program.process.wait(LIMIT_S) == 0
             assert _left(home) == []
             assert _are_gone(tree)
+    none = _run("stop", home=home)
+    assert (none.returncode, none.stderr.count("\n")) == (1, 1)
+    assert "No isthmus up runs in this home" in none.stderr
+
+
+def _run(*words: str, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*command(), *words], env=child_environment(home), capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
 
 
 def test_what_a_killed_launcher_left_is_ended_by_the_next(home: Path, settings: dict[str, Any]) -> None:

@@ -16,10 +16,14 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
 {{- $models := list -}}
 {{- range $own.models | default list -}}
   {{- with . -}}
-    {{- $models = append $models (mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml)) -}}
+    {{- $model := mergeOverwrite (deepCopy $defaults.model) (include "isthmus.pruned" . | fromYaml) -}}
+    {{- if hasKey $model "adapters" -}}
+      {{- $_ := set $model "adapters" (mergeOverwrite (deepCopy $defaults.adapters) $model.adapters) -}}
+    {{- end -}}
+    {{- $models = append $models $model -}}
   {{- end -}}
 {{- end -}}
-{{- $section := mergeOverwrite (deepCopy (omit $defaults "model" "engine_settings")) (omit $own "models") -}}
+{{- $section := mergeOverwrite (deepCopy (omit $defaults "model" "adapters" "engine_settings")) (omit $own "models") -}}
 {{- toYaml (set $section "models" $models) -}}
 {{- end -}}
 
@@ -39,14 +43,19 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
   {{- if hasPrefix "package:" $model.source -}}
     {{- $_ := set $model "source" (printf "%s/%s" $checkpoints (trimPrefix "package:" $model.source)) -}}
   {{- end -}}
+  {{- if and $model.adapters (not $model.adapters.folder) -}}
+    {{- $_ := set $model.adapters "folder" (printf "%s/adapters" $checkpoints) -}}
+  {{- end -}}
   {{- $models = append $models $model -}}
-  {{- $facts = append $facts (pick $model "model_id" "digest" "context_tokens" "max_num_seqs") -}}
+  {{- $facts = append $facts (pick $model
+      "model_id" "digest" "tokenizer" "context_tokens" "max_num_seqs" "tool_call_parser" "adapters") -}}
 {{- end -}}
 {{- $app := dict
     "models" $models
     "accelerator" $settings.accelerator
     "ingress" $settings.ingress
-    "life" $settings.life -}}
+    "life" $settings.life
+    "keys" ($settings.keys | default list) -}}
 {{- $http := dict
     "host" "0.0.0.0"
     "port" $settings.port

@@ -64,9 +64,9 @@ class World:
         """A directory that has seen nothing of what was before."""
         return FleetDirectory(self.watch, cast(CapacityPoller, self.poller), self.health, self.clock)
 
-    async def beat(self, name: str, **fields: Any) -> None:
+    async def beat(self, name: str, *, later_s: float = 0.001, **fields: Any) -> None:
         self.sequence += 1
-        await self.clock.advance(0.001)  # who was heard last is no question
+        await self.clock.advance(later_s)
         values: dict[str, Any] = {"url": f"http://{name}", "state": BackendState.READY, "models": MODELS} | fields
         beat = Heartbeat(backend_id=name, instance="instance-a", sequence=self.sequence, **values)
         await self.watch.publish(beat)
@@ -153,6 +153,15 @@ async def test_an_address_goes_back_to_its_former_holder(world: World) -> None:
     await world.beat("new", url="http://elsewhere")
     names = [b.backend_id for b in world.directory.snapshot().backends]
     assert names == ["cloud-a", "cloud-b", "new", "old"]
+
+
+@pytest.mark.parametrize("turn", range(12))
+async def test_fs_01_within_one_millisecond_the_last_to_report_has_the_address(world: World, turn: int) -> None:
+    """Whatever the ids are: the clock cannot tell who came last."""
+    for name in (former := f"pi-{turn}", latter := f"pi-{11 - turn}"):
+        await world.beat(name, later_s=0, url="http://here")
+    assert former != latter
+    assert [b.backend_id for b in world.directory.snapshot().backends] == ["cloud-a", "cloud-b", latter]
 
 
 @pytest.mark.parametrize("devices", [3, BULK_FROM + 3])
