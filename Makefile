@@ -19,7 +19,7 @@ TEST_VENV := .venv-test
 BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
-EDGE_BENCHES := edge_overhead engine_changes speculation prediction
+EDGE_BENCHES := edge_overhead engine_changes stall speculation prediction
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
@@ -90,7 +90,7 @@ bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling pol
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in autoscale cloud; do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-bench-edge: ## What agent, crash, swap and speculation cost; what plan and schedule predict against what is measured
+bench-edge: ## What agent, crash, swap, long prompt and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done

@@ -6,23 +6,17 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from edge.adapter_service import adapter_service, adapters_bytes
-from edge.custody import package_to_serve
-from edge.devices.probe import probe
+from edge.adapter_service import adapter_service
 from edge.enrolment import Enrolment, enrolment_in, reporter_of, router_url_of
 from edge.heat import thermal_watch
-from edge.memory.kv import KvType
 from edge.packages.lease import lease
-from edge.runtime.forecast import applied, measurements_dir
-from edge.runtime.kinds import plan_package
-from edge.runtime.plan import PlanRequest, StaticPlan
+from edge.planning import Prepared, prepare, unvouched
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
@@ -36,12 +30,12 @@ from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
 from edge.service.rates import Rates
 from edge.service.served import Served
 from edge.service.thermal.threads import ThreadsFollower
+from edge.service.tuning_watch import TuningWatch
 from edge.settings import EdgeSettings
 from edge.watches import memory_watch, speculation_watch
 from shared import logs
 from shared.clock import Clock, SystemClock
-from shared.errors import TrustError
-from shared.fleet import ServedModel
+from shared.fleet import ServedModel, ThermalLevel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
 from shared.telemetry import EdgeMetrics, new_registry
@@ -62,7 +56,8 @@ async def _run(settings: EdgeSettings) -> int:
     listener = bind(settings.host, settings.port, setting="edge.port")
     with contextlib.closing(listener):
         clock = SystemClock()
-        plan = await asyncio.to_thread(plan_for, settings)
+        prepared = await asyncio.to_thread(prepare, settings)
+        plan = prepared.plan
         engine = SupervisedEngine(
             plan,
             clock=clock,
@@ -70,7 +65,7 @@ async def _run(settings: EdgeSettings) -> int:
             minimum_context_tokens=settings.memory.minimum_context_tokens,
             adapter_rank_limit=settings.adapters.rank_limit,
         )
-        agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1])
+        agent = Agent(settings, engine, clock=clock, port=listener.getsockname()[1], prepared=prepared)
         with lease(plan.package.folder):
             async with agent.running():
                 return await serve(
@@ -78,40 +73,16 @@ async def _run(settings: EdgeSettings) -> int:
                 )
 
 
-def plan_for(settings: EdgeSettings) -> StaticPlan:
-    """The engine's plan for the model in `settings` on this machine. It blocks.
-
-    Raises:
-        NotFound: the model is not installed.
-        TrustError: files of the package are not as stated, or nobody who is trusted vouches for it.
-        SettingsError: memory or an option does not allow it.
-    """
-    package, device = package_to_serve(settings, _unvouched), probe()
-    request = replace(plan_request(settings), adapters_bytes=adapters_bytes(settings, package.digest, _unvouched))
-    return plan_package(package, device, applied(request, package, device, measurements_dir()))
-
-
-def plan_request(settings: EdgeSettings) -> PlanRequest:
-    """What the settings ask of a plan."""
-    return PlanRequest(
-        slots=settings.slots,
-        context_tokens=settings.context_tokens,
-        minimum_context_tokens=settings.memory.minimum_context_tokens,
-        kv_type=KvType(settings.memory.kv_type),
-        threads=settings.engine.threads,
-        threads_batch=settings.engine.threads_prefill,
-        batch_tokens=settings.engine.batch_tokens,
-        deterministic=settings.engine.deterministic,
-        sleep_after_s=settings.engine.sleep_after_s,
-        reserve_bytes=settings.memory.reserve,
-        lock_weights=settings.memory.lock,
-    )
+_MEASURABLE = frozenset({ThermalLevel.NOMINAL, ThermalLevel.UNKNOWN})
+"""A device that cannot tell its heat is measured too: some seconds of work are what every answer costs it."""
 
 
 class Agent:
     """One edge agent: an engine, the service over it, and the loops beside it."""
 
-    def __init__(self, settings: EdgeSettings, engine: Engine, *, clock: Clock, port: int) -> None:
+    def __init__(
+        self, settings: EdgeSettings, engine: Engine, *, clock: Clock, port: int, prepared: Prepared | None = None
+    ) -> None:
         self._settings = settings
         self._engine = engine
         self._clock = clock
@@ -129,13 +100,7 @@ class Agent:
         self.thermal = thermal_watch(
             settings.thermal, clock, busy_ratio=lambda: self.admission.busy_ratio, on_change=self._on_level
         )
-        self.threads = ThreadsFollower(
-            engine,
-            lambda: self.thermal.measures.threads_ratio,
-            has_room=lambda: self.memory.has_room,
-            clock=clock,
-            dwell_s=settings.thermal.scaled_dwell_s,
-        )
+        self.threads = self._threads_follower()
         self.rates = Rates(on_decoded=self.thermal.generated)
         self.memory = memory_watch(settings.memory, engine, clock, self._on_memory)
         self.adapters = adapter_service(
@@ -145,14 +110,15 @@ class Agent:
             self.memory,
             clock=clock,
             metrics=metrics,
-            warn=_unvouched,
+            warn=unvouched,
             on_change=self._changed,
         )
         self._gauges = Gauges(metrics, self.admission, self.thermal, self.memory)
         self.speculation = speculation_watch(
-            settings.speculation, engine, self.thermal, self.memory, clock, self._on_speculation
+            settings.speculation, engine, self.thermal, self.memory, self.admission, clock, self._on_speculation
         )
-        self._gauges.speculation(self.speculation.mode, self.speculation.reason)
+        self._show_speculation()
+        self.tuning = self._tuning_watch(prepared)
         self._calibration = Calibration(self.client, self.admission, self.rates)
         joined = enrolment_in(settings.enrolment_dir)
         self._router_url = router_url_of(settings, joined)
@@ -221,7 +187,13 @@ class Agent:
                 "restarts": engine.restarts,
                 "cause": engine.reason,
             },
-            "speculation": {"mode": self.speculation.mode, "reason": self.speculation.reason},
+            "computes": dict(engine.facts.computes) if engine.facts is not None else {},
+            "tuning": {"state": self.tuning.standing.state, "share_done": self.tuning.standing.share_done},
+            "speculation": {
+                "mode": self.speculation.mode,
+                "reason": self.speculation.reason,
+                "draft": self.speculation.draft,
+            },
             "sensors": dict(self.thermal.sensors),
             "threads_ratio": self.threads.ratio,
             "memory": {
@@ -233,7 +205,7 @@ class Agent:
                 "url": self._router_url or ("redis" if self._settings.router.redis is not None else None),
                 "reports": self.heartbeat.outcome if self.heartbeat is not None else "off",
             },
-            **beat.model_dump(mode="json", exclude={"version", "sequence"}),
+            **beat.model_dump(mode="json", exclude={"version", "sequence", "speculation"}),
         }
 
     def _adapter_models(self) -> tuple[ServedModel, ...]:
@@ -248,6 +220,7 @@ class Agent:
             self.thermal.run(),
             self.memory.run(),
             self.threads.run(),
+            self.tuning.run(),
             self.adapters.watch(),
             self._announce_drain(),
         ]
@@ -277,6 +250,35 @@ class Agent:
         if self.rates.decode_tokens_per_s is None:
             await self._calibration.run(facts)
             self._changed()
+
+    def _threads_follower(self) -> ThreadsFollower:
+        return ThreadsFollower(
+            self._engine,
+            lambda: self.thermal.measures.threads_ratio,
+            has_room=lambda: self.memory.has_room,
+            clock=self._clock,
+            dwell_s=self._settings.thermal.scaled_dwell_s,
+        )
+
+    def _tuning_watch(self, prepared: Prepared | None) -> TuningWatch:
+        return TuningWatch(
+            self._engine,
+            prepared.tuning_job if prepared is not None else None,
+            known=prepared is not None and prepared.tuning_known,
+            quiet=self._can_be_measured,
+            settle_s=self._settings.engine.tune_after_s,
+            clock=self._clock,
+        )
+
+    def _can_be_measured(self) -> bool:
+        """Nobody wants the engine, and neither heat nor memory speak against work that nobody asked for."""
+        idle = not self.admission.busy and not self.admission.queued and not self.lifecycle.draining
+        return (
+            idle
+            and self._engine.status.state is EngineState.READY
+            and self.thermal.level in _MEASURABLE
+            and self.memory.has_room
+        )
 
     def _on_level(self) -> None:
         self._apply_limits()
@@ -317,8 +319,12 @@ class Agent:
             return None
         return HeartbeatSender(reporter, self._identity, self.load, clock=self._clock, metrics=metrics)
 
+    def _show_speculation(self) -> None:
+        watch = self.speculation
+        self._gauges.speculation(watch.mode, watch.reason, unfit=watch.unfit)
+
     def _on_speculation(self) -> None:
-        self._gauges.speculation(self.speculation.mode, self.speculation.reason)
+        self._show_speculation()
         self._changed()
 
     def _parts(self, registry: CollectorRegistry, metrics: EdgeMetrics) -> surface.Parts:
@@ -374,10 +380,6 @@ def _identity(settings: EdgeSettings, joined: Enrolment | None, port: int) -> Id
         url=settings.advertise_url or _url(settings.host, port),
         zone=settings.zone,
     )
-
-
-def _unvouched(problem: TrustError) -> None:
-    logs.get("edge").warning("package_not_vouched_for", code=problem.code)
 
 
 def _url(host: str, port: int) -> str:

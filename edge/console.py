@@ -83,6 +83,8 @@ def show_status(status: dict[str, Any], *, as_json: bool) -> None:
             "ready": "yes" if status["ready"] else f"no: {status['not_ready_reason']}",
             "engine": f"{engine['state']}, pid {engine['pid']}, {engine['restarts']} restart(s)",
             "last cause": engine["cause"],
+            "computes": _computing_of(status),
+            "speculation": _speculation_of(status["speculation"]),
             "models": models,
             "slots": f"{status['slots_busy']} of {status['slots_total']} busy, {status['queued']} waiting",
             "heat": _heat_of(status),
@@ -163,6 +165,23 @@ def _heat_of(status: dict[str, Any]) -> str:
 def _energy_of(status: dict[str, Any]) -> str | None:
     watts, joules = status["watts"], status["joules_per_token"]
     return None if watts is None else f"{watts:.1f} W, {_number(joules, 'J per token')}"
+
+
+def _computing_of(status: dict[str, Any]) -> str | None:
+    how, tuning = status["computes"], status["tuning"]
+    if "n_threads_batch" not in how:
+        return None
+    threads = f"{how['n_threads']} thread(s) decode, {how['n_threads_batch']} read {how['n_batch']} tokens at once"
+    measuring = f" ({100 * tuning['share_done']:.0f} %)" if tuning["state"] in ("waiting", "measuring") else ""
+    return f"{threads}; measured for this device: {tuning['state']}{measuring}"
+
+
+def _speculation_of(speculation: dict[str, Any]) -> str:
+    draft = speculation["draft"]
+    shown = f"{speculation['mode']} ({speculation['reason']})"
+    if draft is None:
+        return shown
+    return f"{shown}; draft {draft['model']}" + (f": vocab_mismatch ({draft['mismatch']})" if draft["mismatch"] else "")
 
 
 def _memory_of(status: dict[str, Any]) -> str:

@@ -55,6 +55,12 @@ def schedule(
         bool,
         typer.Option("--measure", help="Calibrate and compare with the real engine at 1 and 2 threads; takes minutes."),
     ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="First find threads, spinning and batch by short trials of the engine, and keep them."
+        ),
+    ] = False,
     config: Config = None,
     as_json: AsJson = False,
 ) -> int:
@@ -66,6 +72,8 @@ def schedule(
     name = model or settings.model
     if measure:
         return schedule_console.measure(settings, name, profile, as_json=as_json)
+    if calibrate:
+        schedule_console.calibrate(settings, name, profile)
     demand = Demand(context_tokens=context, output_tokens=output, tax_budget_ratio=tax_budget)
     schedule_console.show(settings, name, profile, demand, threads, every=operators, as_json=as_json)
     return 0

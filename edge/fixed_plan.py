@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from edge.app import plan_request
 from edge.console import library, print_json, text_console
 from edge.devices.probe import probe
 from edge.devices.profile import size_in_bytes
 from edge.memory.capacity import MIB
 from edge.packages.manifest import WHOLE_FOLDER
 from edge.packages.package import Package
+from edge.planning import plan_request
 from edge.runtime.kinds import plan_package
 from edge.settings import EdgeSettings
 from shared.errors import SettingsError

@@ -46,7 +46,7 @@ def plan(
 ) -> int:
     """Show context and memory that a model would be served with: three red lines, capacity, loading."""
     from edge import fixed_plan, plan_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
-    from edge.app import plan_request  # noqa: PLC0415
+    from edge.planning import plan_request  # noqa: PLC0415
     from edge.runtime.outlook import Wish, outlook  # noqa: PLC0415
 
     wanted = {"kv_type": kv_type} if kv_type else None

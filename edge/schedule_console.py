@@ -22,12 +22,16 @@ from edge.devices.unit import UnitProfile
 from edge.memory.kv import KvType
 from edge.packages.outline import Outline, outline_of_file, outline_of_package
 from edge.packages.package import Package
+from edge.planning import plan_request, tuning_job
 from edge.runtime.forecast import Ground, engine_version, measurements_dir, model_of, other_device, this_device
+from edge.runtime.plan import BATCH_TOKENS
 from edge.runtime.prediction import CONTEXTS_TOKENS, Compared, Row, compare
 from edge.scheduling.engine_settings import EngineSettings, engine_settings
 from edge.scheduling.graph import Model
 from edge.scheduling.schedule import Demand, Placed, Reason, Schedule, schedule
+from edge.scheduling.tuning import Tuning
 from edge.settings import EdgeSettings
+from edge.tuning import known
 from shared.errors import SettingsError
 
 _MEASURED_THREADS = (1, 2)
@@ -64,6 +68,7 @@ def show(
         outline.geometry.layers,
         decode_by_threads=ground.decode_by_threads,
         prefill_by_threads=ground.prefill_by_threads,
+        tuning=_tuning(settings, name) if profile is None else None,
     )
     if as_json:
         print_json(_as_dict(outline, ground, demand, plan, engine))
@@ -101,10 +106,41 @@ def measure(settings: EdgeSettings, name: str, profile: str | None, *, as_json: 
     return 0 if within else 1
 
 
+def calibrate(settings: EdgeSettings, name: str, profile: str | None) -> None:
+    """Find threads, spinning and batch for the engine of `name` by trials, and keep them; under a minute mostly.
+
+    Raises:
+        NotFound: the model is not installed.
+        SettingsError: a profile was named, the model is no GGUF package, or the settings leave nothing open.
+        StartFailed: an engine did not start or broke off.
+    """
+    if profile is not None:
+        raise SettingsError("--calibrate measures this device; a profile describes another.", param="calibrate")
+    job = tuning_job(settings.model_copy(update={"model": name}))
+    if job is None:
+        raise SettingsError(
+            "Only the engine of a GGUF package whose threads and batch the settings leave open is calibrated.",
+            param="calibrate",
+        )
+    with Console(stderr=True).status("", spinner="line") as status:
+        asyncio.run(job.run(lambda now: status.update(f"{now.done} of {now.steps} trials")))
+
+
+def _tuning(settings: EdgeSettings, name: str) -> Tuning | None:
+    """What is kept for the engine of an installed package; nothing for a mere file."""
+    if _is_file(name):
+        return None
+    return known(plan_request(settings), library(settings).show(name), probe(), measurements_dir())
+
+
 def _outline(settings: EdgeSettings, model: str) -> Outline:
-    if "/" in model or model.endswith(".gguf"):
+    if _is_file(model):
         return outline_of_file(Path(model))
     return outline_of_package(library(settings).show(model))
+
+
+def _is_file(model: str) -> bool:
+    return "/" in model or model.endswith(".gguf")
 
 
 def _ground(model: Model, profile: str | None, demand: Demand, threads: int | None) -> Ground:
@@ -233,6 +269,11 @@ def _engine(engine: EngineSettings) -> Table:
     table.add_row("n_gpu_layers", str(engine.n_gpu_layers))
     table.add_row("threads, decode", str(engine.threads))
     table.add_row("threads, prefill", str(engine.threads_batch))
+    table.add_row("spinning", engine.spin.value)
+    table.add_row("batch", str(engine.batch_tokens or BATCH_TOKENS))
+    table.add_row("chosen by", engine.chosen_by.value)
+    if engine.stall_s is not None:
+        table.add_row("stall by a long prompt", f"{engine.stall_s:.2f} s")
     table.add_row("draft device", engine.draft_device or "processor")
     for pattern, buffer in engine.tensor_overrides:
         table.add_row("tensor override", f"{pattern}={buffer}")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from edge.speed_settings import EngineSettings, SpeculationSettings
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import ApiKey, Scope
@@ -210,44 +211,6 @@ class MemorySettings(_Part):
     def _ordered(self) -> Self:
         if self.critical > self.low:
             raise ValueError("critical must not be larger than low")
-        return self
-
-
-class EngineSettings(_Part):
-    """How the engine computes; what is left out follows from the device."""
-
-    threads: int | None = Field(default=None, ge=1, le=256, description="Threads that decode; none: all cores but one.")
-    threads_prefill: int | None = Field(default=None, ge=1, le=256, description="Threads that read prompts; none: all.")
-    batch_tokens: int = Field(
-        default=128, ge=32, le=4096, description="Prompt tokens read at once: others wait this long, and no longer."
-    )
-    deterministic: bool = Field(
-        default=True,
-        description="Greedy answers are the same with and without cache, resume and company; reads slower.",
-    )
-    sleep_after_s: int = Field(
-        default=0, ge=0, le=7 * 24 * 3600, description="Idle time after which the engine frees its memory; 0: never."
-    )
-
-
-class SpeculationSettings(_Part):
-    """Whether the engine proposes several tokens at a time, and when that counts as faster."""
-
-    mode: Literal["auto", "off"] = Field(
-        default="auto", description="auto: on only while measured to be faster on this device; off: never."
-    )
-    margin_ratio: float = Field(default=0.05, ge=0, le=1, description="Gain below which plain decoding is kept.")
-    dwell_s: float = Field(default=30.0, ge=1, description="Shortest time between two changes.")
-    retry_s: float = Field(default=900.0, ge=1, description="Wait before a kind that lost is tried again; it doubles.")
-    shared_memory: bool = Field(
-        default=False,
-        description="Allow the kind that replays earlier answers: fast, but it lets one client learn of another's.",
-    )
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.retry_s < self.dwell_s:
-            raise ValueError("retry_s must not be shorter than dwell_s")
         return self
 
 

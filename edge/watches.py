@@ -9,10 +9,12 @@ from edge.devices.pressure import read_pressure
 from edge.memory.pressure import PressureRules
 from edge.runtime.port import Engine
 from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
+from edge.service.admission import Admission
 from edge.service.memory_watch import MemoryWatch
 from edge.service.speculation_watch import SpeculationWatch
 from edge.service.thermal.watch import ThermalWatch
-from edge.settings import MemorySettings, SpeculationSettings
+from edge.settings import MemorySettings
+from edge.speed_settings import SpeculationSettings
 from shared.clock import Clock
 from shared.fleet import ThermalLevel
 
@@ -40,13 +42,19 @@ def speculation_watch(
     engine: Engine,
     thermal: ThermalWatch,
     memory: MemoryWatch,
+    admission: Admission,
     clock: Clock,
     on_change: Callable[[], None],
 ) -> SpeculationWatch:
     """Whether the engine proposes several tokens at a time."""
-    kinds = (SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_SIMPLE)
+    draft = engine.drafting
     policy = SpeculationPolicy(
-        candidates=(*kinds, SpeculationMode.NGRAM_MOD) if settings.shared_memory else kinds,
+        candidates=(
+            *((SpeculationMode.DRAFT,) if draft is not None and draft.mismatch is None else ()),
+            SpeculationMode.NGRAM_MAP_K,
+            SpeculationMode.NGRAM_SIMPLE,
+            *((SpeculationMode.NGRAM_MOD,) if settings.shared_memory else ()),
+        ),
         margin_ratio=settings.margin_ratio,
         dwell_ms=round(settings.dwell_s * 1000),
         retry_ms=round(settings.retry_s * 1000),
@@ -58,6 +66,7 @@ def speculation_watch(
         clock=clock,
         level=lambda: thermal.level if not thermal.measures.speculation else ThermalLevel.NOMINAL,
         has_room=lambda: memory.has_room,
+        alone=lambda: admission.slot(admission.slots),
         interval_s=min(_SPECULATION_INTERVAL_S, settings.dwell_s),
         on_change=on_change,
     )

@@ -88,7 +88,7 @@ class EdgeMetrics(HttpMetrics):
         self.adapters_resident = Gauge("isthmus_edge_adapters_resident", "Adapters loaded now.", registry=registry)
         self.speculation = Gauge(
             "isthmus_edge_speculation",
-            "1 for the speculation mode in force.",
+            "1 for the speculation mode in force, 0 for one that must not run; both with the reason.",
             ("mode", "reason"),
             registry=registry,
         )

@@ -18,7 +18,8 @@ from edge.devices.delegation import DelegationKind
 from edge.devices.unit import UnitKind
 from shared.settings import environment
 
-RUNTIMES = ("llama.cpp", "onnxruntime", "executorch")
+LLAMA_CPP = "llama.cpp"
+RUNTIMES = (LLAMA_CPP, "onnxruntime", "executorch")
 _PROGRAM = Path(__file__).with_name("runtimes_process.py")
 _LIMIT_S = 60.0
 _FIELD_LIMIT = 200
@@ -97,7 +98,7 @@ _TABLES = {"onnxruntime": _PROVIDERS, "executorch": _BACKENDS}
 def ask_runtimes(limit_s: float = _LIMIT_S) -> tuple[RuntimeReport, ...]:
     """What every known runtime answers, side by side, each within `limit_s`."""
     with ThreadPoolExecutor(len(RUNTIMES)) as pool:
-        return tuple(pool.map(lambda name: _ask(name, limit_s), RUNTIMES))
+        return tuple(pool.map(lambda name: ask_runtime(name, limit_s), RUNTIMES))
 
 
 def report_of(name: str, answer: Any) -> RuntimeReport:
@@ -112,7 +113,8 @@ def report_of(name: str, answer: Any) -> RuntimeReport:
     )
 
 
-def _ask(name: str, limit_s: float) -> RuntimeReport:
+def ask_runtime(name: str, limit_s: float = _LIMIT_S) -> RuntimeReport:
+    """What one of `RUNTIMES` answers within `limit_s`."""
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a program of ours
             [sys.executable, "-P", str(_PROGRAM), name],
@@ -129,7 +131,7 @@ def _ask(name: str, limit_s: float) -> RuntimeReport:
 
 def _unit(runtime: str, raw: dict[str, Any]) -> RuntimeUnit | None:
     name = str(raw.get("name", ""))[:_FIELD_LIMIT]
-    if runtime == "llama.cpp":
+    if runtime == LLAMA_CPP:
         kind = _LLAMA_TYPES.get(str(raw.get("type")))
         known = None if kind is None else (kind, DelegationKind.PER_OPERATOR)
     else:

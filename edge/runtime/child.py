@@ -22,6 +22,7 @@ from edge.runtime.crash import reason_of_exit
 from edge.runtime.launch import Launch
 from edge.runtime.options import ProcessOptions
 from edge.runtime.port import AppliedAdapter, EngineConnection
+from edge.runtime.session import engine_session
 from shared.errors import SettingsError
 from shared.settings import environment
 
@@ -71,9 +72,10 @@ class EngineChild:
         files: Files,
         folder: Path,
         adapters: Sequence[tuple[str, int]] = (),
+        draft: int | None = None,
     ) -> EngineChild:
-        """Start a process that loads the open `files` and `adapters` (digest, open file) and listens in the private
-        `folder`.
+        """Start a process that loads the open `files`, `adapters` (digest, open file) and draft model (open file), and
+        listens in the private `folder`.
 
         The message on standard input carries the secret: command lines and environments can be read by other
         processes.
@@ -88,7 +90,8 @@ class EngineChild:
         try:
             wire = options.wire()
             handed = launch.hand_over(files, wire, own_files)
-            process = await cls._started(launch, (*handed.descriptors, *(fd for _, fd in adapters)))
+            more = (*(fd for _, fd in adapters), *(() if draft is None else (draft,)))
+            process = await cls._started(launch, options, (*handed.descriptors, *more))
         except BaseException:
             shutil.rmtree(own_files, ignore_errors=True)
             raise
@@ -96,6 +99,7 @@ class EngineChild:
         order = {
             "options": wire,
             "model": handed.model,
+            "draft": "" if draft is None else f"/dev/fd/{draft}",
             "adapters": [f"/dev/fd/{fd}" for _, fd in adapters],
             "socket": str(path),
             "secret": secret,
@@ -106,7 +110,9 @@ class EngineChild:
         return child
 
     @staticmethod
-    async def _started(launch: Launch, descriptors: tuple[int, ...]) -> asyncio.subprocess.Process:
+    async def _started(
+        launch: Launch, options: ProcessOptions, descriptors: tuple[int, ...]
+    ) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -114,7 +120,7 @@ class EngineChild:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**_environment(), **launch.environment},
+            env={**_environment(), **launch.environment, **options.environment},
             pass_fds=descriptors,
             start_new_session=True,  # Ctrl-C at a terminal reaches the agent alone, which drains first
         )
@@ -169,7 +175,11 @@ class EngineChild:
     async def answers(self, limit_s: float) -> bool:
         """Whether the health route answers within `limit_s`."""
         try:
-            async with asyncio.timeout(limit_s), self._session() as session, session.get("/health") as answer:
+            async with (
+                asyncio.timeout(limit_s),
+                engine_session(self.connection) as session,
+                session.get("/health") as answer,
+            ):
                 return answer.status == 200
         except (TimeoutError, aiohttp.ClientError, OSError):
             return False
@@ -234,16 +244,15 @@ class EngineChild:
             return
         raise StartFailed(await self.exited(), refused="refused" in answer)
 
-    def _session(self) -> aiohttp.ClientSession:
-        connector = aiohttp.UnixConnector(path=str(self._path))
-        return aiohttp.ClientSession(_BASE_URL, connector=connector, headers=self._headers)
-
     async def _one_token(self, applied: tuple[AppliedAdapter, ...] = ()) -> None:
         body: dict[str, object] = {"prompt": [1], "n_predict": 1, "temperature": 0, "cache_prompt": False}
         if self._adapters:
             body["lora"] = self.connection.lora(applied)
         try:
-            async with self._session() as session, session.post("/completion", json=body) as answer:
+            async with (
+                engine_session(self.connection) as session,
+                session.post("/completion", json=body) as answer,
+            ):
                 if answer.status != 200:
                     raise StartFailed(f"The engine answered the first request with status {answer.status}.")
                 predicted = (await answer.json()).get("tokens_predicted")

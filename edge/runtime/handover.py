@@ -1,4 +1,4 @@
-"""The meeting point of a swap: who asks for another plan leaves it here, the loop takes it at a safe moment."""
+"""Two stations of a swap: who asks for another plan leaves it with the handover, and what gave way retires."""
 
 from __future__ import annotations
 
@@ -51,3 +51,29 @@ class Handover:
     async def offered(self) -> None:
         """Wait until there is one."""
         await self._offered.wait()
+
+
+class Retirement:
+    """Processes that have given way: each ends once its last request has."""
+
+    def __init__(self, *, drain_limit_s: float, stop_grace_s: float) -> None:
+        self._drain_limit_s = drain_limit_s
+        self._stop_grace_s = stop_grace_s
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def tasks(self) -> tuple[asyncio.Task[None], ...]:
+        """One for each; cancelled, it ends its process at once."""
+        return tuple(self._tasks)
+
+    def retire(self, child: EngineChild) -> None:
+        """Let the requests of `child` go on to their end, then end it."""
+        task = asyncio.create_task(self._drained(child))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drained(self, child: EngineChild) -> None:
+        try:
+            await child.unused(self._drain_limit_s)
+        finally:
+            await child.stop(self._stop_grace_s)

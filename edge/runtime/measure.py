@@ -19,6 +19,7 @@ from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.options import EngineOptions
 from edge.runtime.plan import DETERMINISTIC_UBATCH_TOKENS
+from edge.runtime.session import engine_session
 from shared.errors import SettingsError
 
 CONTEXTS_TOKENS = (2048, 8192, 32768)
@@ -124,14 +125,9 @@ async def _compared(package: Package, files: Files, cell: Cell, folder: Path) ->
 async def _prompt(child: EngineChild) -> None:
     """Let the engine read a prompt of several micro-batches, so that what is allocated lazily is there."""
     body = {"prompt": [1 + index % 200 for index in range(_PROMPT_TOKENS)], "n_predict": 1, "temperature": 0}
-    connection = child.connection
     try:
         async with (
-            aiohttp.ClientSession(
-                connection.base_url,
-                connector=aiohttp.UnixConnector(path=str(connection.socket_path)),
-                headers=connection.headers,
-            ) as session,
+            engine_session(child.connection) as session,
             session.post("/completion", json=body) as answer,
         ):
             await answer.read()

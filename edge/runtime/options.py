@@ -7,11 +7,13 @@ fails to load (quantised values without flash attention), so nothing else can be
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from edge.memory.kv import KvType, aligned_tokens
 from edge.scheduling.speculation import SpeculationMode
+from edge.scheduling.tuning import Spin
 from shared.errors import SettingsError
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
@@ -26,12 +28,19 @@ _RANGES: dict[str, tuple[int, int]] = {
     "prompt_cache_mib": (0, 65536),
     "ping_interval_s": (1, 3600),
     "sleep_after_s": (0, 7 * 24 * 3600),
+    "gpu_layers": (0, 4096),
 }
 
-_NEVER = -1
+_NEVER = _BY_ITSELF = -1
+_DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
+_OVERRIDES_LIMIT = 16
+# What the plan writes: layers and tensors by name. A comma or an equals sign would end the entry in the engine's list.
+_TENSOR_PATTERN = re.compile(r"[A-Za-z0-9_.|()\\]{1,16384}")
+_BRIEF_SPIN = {"GOMP_SPINCOUNT": "1000"}
+"""Rounds of a thread at a barrier before it gives its core away: a few microseconds (libgomp's own: milliseconds)."""
 LEAST_SPECULATIVE_BATCH_TOKENS = 65
 """A draft of 64 tokens and the one before it: the engine aborts when they do not fit a batch."""
-_OWN_RANGES = tuple(name for name in _RANGES if name != "prefill_tokens")
+_OWN_RANGES = tuple(name for name in _RANGES if name not in ("prefill_tokens", "gpu_layers"))
 
 
 def check_range(name: str, value: object) -> None:
@@ -58,6 +67,10 @@ class ProcessOptions(Protocol):
 
     def with_thread_counts(self, counts: tuple[int, ...]) -> ProcessOptions:
         """The same with other counts, in the order of `thread_counts`."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that native libraries of the process read before anything of it runs."""
 
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the process."""
@@ -88,6 +101,14 @@ class EngineOptions:
     sleep_after_s: int = 0
     """Without a request for this long the engine gives its memory back, and loads again for the next; 0: never."""
     speculation: SpeculationMode = SpeculationMode.OFF
+    spin: Spin = Spin.LONG
+    """How threads wait for each other."""
+    gpu_layers: int | None = None
+    """Last layers that a GPU computes, the head counting as one more; None: as the engine does by itself."""
+    tensor_overrides: tuple[tuple[str, str], ...] = ()
+    """Pattern over names of tensors, and the buffer type that holds those in spite of `gpu_layers`."""
+    draft_device: str | None = None
+    """Where the draft model runs; None: the processor."""
 
     def __post_init__(self) -> None:
         for name in _OWN_RANGES:
@@ -102,6 +123,23 @@ class EngineOptions:
             )
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
+        self._check_offload()
+
+    def _check_offload(self) -> None:
+        if self.gpu_layers is not None:
+            check_range("gpu_layers", self.gpu_layers)
+        if len(self.tensor_overrides) > _OVERRIDES_LIMIT or not all(
+            _TENSOR_PATTERN.fullmatch(pattern) and _DEVICE.fullmatch(buffer)
+            for pattern, buffer in self.tensor_overrides
+        ):
+            raise SettingsError("Engine option tensor_overrides does not hold.", param="tensor_overrides")
+        if self.draft_device is not None and not _DEVICE.fullmatch(self.draft_device):
+            raise SettingsError("Engine option draft_device is no name of a device.", param="draft_device")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What libgomp reads when it is loaded; nothing where its own way is wanted, so that the operator's stays."""
+        return _BRIEF_SPIN if self.spin is Spin.BRIEF else {}
 
     @property
     def thread_counts(self) -> tuple[int, ...]:
@@ -130,4 +168,8 @@ class EngineOptions:
             "lock_weights": self.lock_weights,
             "sleep_idle_seconds": self.sleep_after_s or _NEVER,
             "speculation": self.speculation.value,
+            "poll": self.spin is Spin.LONG,
+            "n_gpu_layers": _BY_ITSELF if self.gpu_layers is None else self.gpu_layers,
+            "tensor_overrides": ",".join(f"{pattern}={buffer}" for pattern, buffer in self.tensor_overrides),
+            "draft_device": self.draft_device or "",
         }

@@ -14,13 +14,17 @@ from edge.memory.kv import KvType, row_fits
 from edge.memory.pressure import Step, shapes
 from edge.packages.adapters.adapter import Adapter
 from edge.packages.package import Package
+from edge.runtime.drafting import Drafting
 from edge.runtime.options import LEAST_SPECULATIVE_BATCH_TOKENS, EngineOptions, ProcessOptions, check_range
 from edge.scheduling.speculation import SpeculationMode
+from edge.scheduling.tuning import Spin, Tuning
 from shared.errors import SettingsError
 
 DETERMINISTIC_UBATCH_TOKENS = 63
 FAST_UBATCH_TOKENS = 128
 MINIMUM_CONTEXT_TOKENS = 2048
+BATCH_TOKENS = 128
+"""Unless something else was chosen or measured to be better."""
 _LEAST_BATCH_TOKENS = 32
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
@@ -40,7 +44,12 @@ class PlanRequest:
     threads: int | None = None
     threads_batch: int | None = None
     deterministic: bool = True
-    batch_tokens: int = 128
+    batch_tokens: int | None = None
+    spin: Spin = Spin.LONG
+    gpu_layers: int | None = None
+    tensor_overrides: tuple[tuple[str, str], ...] = ()
+    draft_device: str | None = None
+    drafting: Drafting | None = None
     prompt_cache_mib: int = 0
     reserve_bytes: int = 256 * MIB
     lock_weights: bool = False
@@ -49,11 +58,18 @@ class PlanRequest:
     """Kept free for adapters that are loaded later."""
 
     def __post_init__(self) -> None:
-        for name in ("slots", "batch_tokens", "prompt_cache_mib", "sleep_after_s"):
+        for name in ("slots", "prompt_cache_mib", "sleep_after_s"):
             check_range(name, getattr(self, name))
+        if self.batch_tokens is not None:
+            check_range("batch_tokens", self.batch_tokens)
         for limit in (self.context_tokens, self.minimum_context_tokens, self.maximum_context_tokens):
             if limit is not None:
                 check_range("context_tokens", limit)
+
+    @property
+    def read_tokens(self) -> int:
+        """Prompt tokens that are read at once, at most."""
+        return BATCH_TOKENS if self.batch_tokens is None else self.batch_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,13 @@ class StaticPlan:
     """The same with another way of speculating; None where the engine knows none."""
     adapters: tuple[Adapter, ...] = ()
     """Loaded beside the weights, in the order of the engine's own numbers for them."""
+    drafting: Drafting | None = None
+    tuning: Callable[[Tuning], StaticPlan] | None = field(default=None, repr=False, compare=False)
+    """The same with threads, spinning and batch as they were measured to be best; None where nothing is measured."""
+
+    def tuned(self, tuning: Tuning) -> StaticPlan:
+        """See `tuning`."""
+        return self if self.tuning is None else self.tuning(tuning).with_adapters(self.adapters)
 
     def in_mode(self, mode: SpeculationMode) -> StaticPlan:
         """The same, speculating in this way; where the engine knows none, as it is."""
@@ -116,33 +139,63 @@ def _check_lock(package: Package, device: DeviceFacts, request: PlanRequest) -> 
 
 def ubatch_tokens(request: PlanRequest) -> int:
     """Tokens that the engine computes together while it reads a prompt."""
-    return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.batch_tokens)
+    return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.read_tokens)
 
 
 def _whole_ubatches(request: PlanRequest) -> int:
     """At most the batch that was asked for: a rest of a few tokens would cost as much time as a token of output."""
     ubatch = ubatch_tokens(request)
-    return max(_LEAST_BATCH_TOKENS, request.batch_tokens // ubatch * ubatch)
+    return max(_LEAST_BATCH_TOKENS, request.read_tokens // ubatch * ubatch)
 
 
-def _shaped(package: Package, budget: Budget, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
-    geometry = package.manifest.geometry
-    options = replace(basis, slots=slots, context_tokens=context_tokens)
-    demand = Demand(
-        slots=slots, kv_type=options.kv_type, ubatch_tokens=options.ubatch_tokens, minimum_context_tokens=context_tokens
-    )
-    return StaticPlan(
-        package=package,
-        geometry=geometry,
-        options=options,
-        capacity=plan_of(geometry, budget, demand, context_tokens),
-        shape=partial(_shaped, package, budget, basis),
-        features=_features(options),
-        speculation=options.speculation,
-        speculating=partial(_speculating, package, budget, options)
-        if options.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
-        else None,
-    )
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What stays the same in every shape of a plan."""
+
+    package: Package
+    budget: Budget
+    drafting: Drafting | None
+
+    def plan(self, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
+        geometry = self.package.manifest.geometry
+        options = replace(basis, slots=slots, context_tokens=context_tokens)
+        demand = Demand(
+            slots=slots,
+            kv_type=options.kv_type,
+            ubatch_tokens=options.ubatch_tokens,
+            minimum_context_tokens=context_tokens,
+            draft=self.drafting.memory if self.drafting is not None else None,
+        )
+        speculates = options.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
+        return StaticPlan(
+            package=self.package,
+            geometry=geometry,
+            options=options,
+            capacity=plan_of(geometry, self.budget, demand, context_tokens),
+            shape=partial(self.plan, basis),
+            features=_features(options),
+            speculation=options.speculation,
+            speculating=partial(self._speculating, options) if speculates else None,
+            drafting=self.drafting,
+            tuning=partial(self._tuned, options),
+        )
+
+    def _speculating(self, basis: EngineOptions, mode: SpeculationMode) -> StaticPlan:
+        return self.plan(replace(basis, speculation=mode), basis.slots, basis.context_tokens)
+
+    def _tuned(self, basis: EngineOptions, tuning: Tuning) -> StaticPlan:
+        options = replace(
+            basis,
+            threads=tuning.threads,
+            threads_batch=tuning.threads_batch,
+            spin=tuning.spin,
+            batch_tokens=tuning.batch_tokens,
+            ubatch_tokens=min(basis.ubatch_tokens, tuning.batch_tokens),
+            speculation=basis.speculation
+            if tuning.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
+            else SpeculationMode.OFF,
+        )
+        return self.plan(options, basis.slots, basis.context_tokens)
 
 
 def _features(options: EngineOptions) -> frozenset[str]:
@@ -150,11 +203,6 @@ def _features(options: EngineOptions) -> frozenset[str]:
     come in another order, and not while tokens are guessed ahead."""
     is_steady = options.ubatch_tokens <= DETERMINISTIC_UBATCH_TOKENS and options.speculation is SpeculationMode.OFF
     return _FEATURES | {DETERMINISTIC} if is_steady else _FEATURES
-
-
-def _speculating(package: Package, budget: Budget, basis: EngineOptions, mode: SpeculationMode) -> StaticPlan:
-    options = replace(basis, speculation=mode)
-    return _shaped(package, budget, options, options.slots, options.context_tokens)
 
 
 def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:
@@ -174,8 +222,7 @@ def _private_bytes(plan: StaticPlan) -> int:
 def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> StaticPlan:
     """Threads, batches, context and KV type for `package` on `device`.
 
-    One core is left to the rest of the machine while decoding: with a foreign busy process, decoding on every core
-    was measured 70 times slower than on one less. Prefill takes all of them.
+    Unmeasured, one core is left to the rest of the machine while decoding, and prefill takes all of them.
 
     Raises:
         InsufficientMemory: not even the minimum context fits; names needed and free bytes.
@@ -201,6 +248,7 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
             minimum_context_tokens=request.minimum_context_tokens,
             context_tokens=request.context_tokens,
             maximum_context_tokens=request.maximum_context_tokens,
+            draft=request.drafting.memory if request.drafting is not None else None,
         ),
     )
     options = EngineOptions(
@@ -215,5 +263,9 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         prompt_cache_mib=request.prompt_cache_mib,
         lock_weights=request.lock_weights,
         sleep_after_s=request.sleep_after_s,
+        spin=request.spin,
+        gpu_layers=request.gpu_layers,
+        tensor_overrides=request.tensor_overrides,
+        draft_device=request.draft_device,
     )
-    return _shaped(package, budget, options, options.slots, options.context_tokens)
+    return _Ground(package, budget, request.drafting).plan(options, options.slots, options.context_tokens)

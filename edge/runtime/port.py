@@ -11,7 +11,9 @@ from typing import Protocol
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
+from edge.runtime.drafting import Drafting
 from edge.scheduling.speculation import SpeculationMode
+from edge.scheduling.tuning import Tuning
 from shared.errors import NotReady
 
 
@@ -53,6 +55,8 @@ class EngineFacts:
     """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
     adapters: tuple[str, ...] = ()
     """Digests of the adapters that are loaded."""
+    computes: Mapping[str, str | int | bool] = field(default_factory=dict, hash=False)
+    """How it computes, by the engine's own names."""
     template: ChatTemplate = ChatTemplate()
 
 
@@ -140,8 +144,15 @@ class Engine(Protocol):
     def speculates(self) -> bool:
         """Whether this engine knows ways of speculating."""
 
-    async def speculate(self, mode: SpeculationMode) -> None:
+    @property
+    def drafting(self) -> Drafting | None:
+        """The draft model that was named for it, and whether it may draft."""
+
+    async def speculate(self, mode: SpeculationMode, *, overlap: bool = True) -> None:
         """Decode in this way from now on, in whatever step is in force; raises as `SupervisedEngine.swap`."""
+
+    async def tune(self, tuning: Tuning) -> None:
+        """Compute with these threads, spinning and batch in this and every later step; raises as `swap`."""
 
     @property
     def takes_adapters(self) -> bool:

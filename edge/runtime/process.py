@@ -1,7 +1,7 @@
 """The engine's own process: builds llama.cpp's server from one message on standard input and serves until told to end.
 
 It is run by file name with the standard library and xllamacpp alone, so that nothing of the agent is loaded beside
-native code. Protocol: one JSON line in (`options`, `model`, `adapters`, `socket`, `secret`), one JSON line out
+native code. Protocol: one JSON line in (`options`, `model`, `draft`, `adapters`, `socket`, `secret`), one JSON line out
 (`ready`, or `refused` with the kind of error); then standard input stays open for as long as the parent wants the
 engine. Its end, or the parent's death, ends this process.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 REFUSED_EXIT = 3
 _PR_SET_PDEATHSIG = 1
+_ALL_LAYERS = 999
 
 
 def main() -> None:
@@ -61,8 +62,9 @@ def _serve(order: dict[str, Any]) -> object:
         "sleep_idle_seconds",
     ):
         setattr(params, name, options[name])
-    params.cpuparams.n_threads = options["n_threads"]
-    params.cpuparams_batch.n_threads = options["n_threads_batch"]
+    _compute(params, options)
+    params.n_gpu_layers = options["n_gpu_layers"]
+    params.tensor_buft_overrides = options["tensor_overrides"]
     kv_type = {
         "f16": engine.ggml_type.GGML_TYPE_F16,
         "q8_0": engine.ggml_type.GGML_TYPE_Q8_0,
@@ -77,9 +79,7 @@ def _serve(order: dict[str, Any]) -> object:
     params.load_mode = (
         load_mode.LLAMA_LOAD_MODE_MMAP_MLOCK if options["lock_weights"] else load_mode.LLAMA_LOAD_MODE_MMAP
     )
-    if options["speculation"] != "off":
-        kind = f"COMMON_SPECULATIVE_TYPE_{options['speculation'].upper()}"
-        params.speculative.types = [getattr(engine.common_speculative_type, kind)]
+    _speculate(engine, params, order)
     params.prefill_assistant = False  # a last assistant message is gone on with only where the request says so
     params.fit_params = False  # a dry-run load; the plan has decided already
     params.check_tensors = True  # else weights that are no numbers load and answer nonsense
@@ -90,6 +90,29 @@ def _serve(order: dict[str, Any]) -> object:
     params.offline = True
     params.verbosity = 2  # errors, for the crash reason; nothing of a request
     return engine.Server(params)
+
+
+def _compute(params: Any, options: dict[str, Any]) -> None:
+    params.cpuparams.n_threads = options["n_threads"]
+    params.cpuparams_batch.n_threads = options["n_threads_batch"]
+    if not options["poll"]:  # for builds with the engine's own thread pool; OpenMP reads its environment
+        params.cpuparams.poll = params.cpuparams_batch.poll = 0
+
+
+def _speculate(engine: Any, params: Any, order: dict[str, Any]) -> None:
+    options = order["options"]
+    if options["speculation"] == "off":
+        return
+    kind = "DRAFT_SIMPLE" if options["speculation"] == "draft" else options["speculation"].upper()
+    params.speculative.types = [getattr(engine.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{kind}")]
+    if options["speculation"] == "draft":
+        draft = params.speculative.draft
+        draft.mparams.path = order["draft"]
+        draft.n_gpu_layers = 0
+        if options["draft_device"]:
+            draft.devices, draft.n_gpu_layers = options["draft_device"], _ALL_LAYERS
+        draft.cpuparams.n_threads = options["n_threads"]
+        draft.cpuparams_batch.n_threads = options["n_threads_batch"]
 
 
 def _die_with_parent() -> None:

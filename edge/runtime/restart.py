@@ -13,6 +13,9 @@ class RestartPolicy:
 
     base_s: float = 0.25
     cap_s: float = 30.0
+    """Longest wait after a start that failed."""
+    crash_cap_s: float = 0.75
+    """Longest wait after a process that was ready: starting works, so that whoever waits for it does so in vain."""
     stable_s: float = 60.0
     refusals_limit: int = 3
     """Starts in a row that the engine may refuse (it may have been short of memory) before that is final."""
@@ -24,10 +27,12 @@ class History:
 
     failures: int = 0
     refusals: int = 0
+    was_ready: bool = False
+    """Whether the last one served before it ended."""
 
     def after_exit(self, ran_s: float, policy: RestartPolicy) -> History:
         """After a process that was ready has ended."""
-        return History(failures=1 if ran_s >= policy.stable_s else self.failures + 1)
+        return History(failures=1 if ran_s >= policy.stable_s else self.failures + 1, was_ready=True)
 
     def after_failed_start(self, *, refused: bool) -> History:
         """After a process that never became ready."""
@@ -38,4 +43,5 @@ def wait_before_restart_s(history: History, policy: RestartPolicy, *, fraction: 
     """Seconds to wait before the next start; None when there shall be none. `fraction` is uniform in [0, 1)."""
     if history.refusals >= policy.refusals_limit:
         return None
-    return full_jitter_s(history.failures - 1, base_s=policy.base_s, cap_s=policy.cap_s, fraction=fraction)
+    cap_s = min(policy.cap_s, policy.crash_cap_s) if history.was_ready else policy.cap_s
+    return full_jitter_s(history.failures - 1, base_s=policy.base_s, cap_s=cap_s, fraction=fraction)

@@ -21,6 +21,7 @@ from edge.packages.package import Package, check_contents, check_file, opened_pa
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.options import EngineOptions
+from edge.runtime.session import engine_session
 from shared.errors import SettingsError
 from shared.errors import StartFailed as EngineStartFailed
 
@@ -145,13 +146,7 @@ async def speed_bench(
         child = await EngineChild.spawn(LAUNCHES["gguf"], options, files, private_folder(run_dir))
         try:
             await child.prove(_START_LIMIT_S)
-            connection = child.connection
-            async with aiohttp.ClientSession(
-                connection.base_url,
-                connector=aiohttp.UnixConnector(path=str(connection.socket_path)),
-                headers=connection.headers,
-                timeout=aiohttp.ClientTimeout(total=None),
-            ) as session:
+            async with engine_session(child.connection) as session:
                 yield SpeedBench(session, psutil.Process(child.pid), threads)
         except StartFailed as failure:
             raise EngineStartFailed(failure.reason) from None

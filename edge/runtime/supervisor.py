@@ -16,17 +16,19 @@ from pathlib import Path
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
-from edge.packages.parity import identity
 from edge.runtime.checked_files import CheckedFiles
 from edge.runtime.child import EngineChild, StartFailed, socket_folder
-from edge.runtime.handover import Handover, Successor
+from edge.runtime.drafting import Drafting
+from edge.runtime.facts import facts_of
+from edge.runtime.handover import Handover, Retirement, Successor
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.liveness import Doubt, LivenessRules, until_hung
 from edge.runtime.plan import LORA, MINIMUM_CONTEXT_TOKENS, StaticPlan, steps_of
-from edge.runtime.port import EngineConnection, EngineFacts, EngineState, EngineStatus
+from edge.runtime.port import EngineConnection, EngineState, EngineStatus
 from edge.runtime.restart import History, RestartPolicy, wait_before_restart_s
 from edge.runtime.waiting import first_of, until_settled
 from edge.scheduling.speculation import SpeculationMode
+from edge.scheduling.tuning import Tuning
 from shared import logs
 from shared.clock import Clock
 from shared.errors import AdapterRejected, NotReady, TrustError
@@ -84,7 +86,7 @@ class SupervisedEngine:
         self._first_outcome = asyncio.Event()
         self._handover = Handover()
         self._swapping = asyncio.Lock()
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retirement = Retirement(drain_limit_s=drain_limit_s, stop_grace_s=stop_grace_s)
 
     @property
     def plan(self) -> StaticPlan:
@@ -139,7 +141,7 @@ class SupervisedEngine:
 
     async def stop(self) -> None:
         """End every process: SIGTERM, then SIGKILL after a grace. Safe to call twice."""
-        tasks = [task for task in (self._task, *self._retiring) if task is not None]
+        tasks = [task for task in (self._task, *self._retirement.tasks) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -160,9 +162,23 @@ class SupervisedEngine:
         """See the port."""
         return self._plan.speculating is not None
 
-    async def speculate(self, mode: SpeculationMode) -> None:
+    @property
+    def drafting(self) -> Drafting | None:
+        """See the port."""
+        return self._full.drafting
+
+    async def speculate(self, mode: SpeculationMode, *, overlap: bool = True) -> None:
         """See the port; raises as `swap`."""
-        await self._swap(lambda now: now.in_mode(mode), overlap=True)
+        await self._swap(lambda now: now.in_mode(mode), overlap=overlap)
+
+    async def tune(self, tuning: Tuning) -> None:
+        """See the port; raises as `swap`."""
+        before, self._full = self._full, self._full.tuned(tuning)
+        try:
+            await self._swap(lambda now: now.tuned(tuning), overlap=True)
+        except BaseException:
+            self._full = before
+            raise
 
     @property
     def takes_adapters(self) -> bool:
@@ -292,7 +308,7 @@ class SupervisedEngine:
             return True
         except TrustError as error:
             self._status = replace(self._status, reason=error.message)
-            return False
+            return self._give_up_draft(error.message)
         except OSError as error:  # no processes, descriptors or memory left: that can pass
             self._failed_start(f"The engine process could not be started: {error.strerror}.", refused=False)
             return True
@@ -305,7 +321,7 @@ class SupervisedEngine:
             self._failed_start(failure.reason, refused=failure.refused)
         finally:
             if relieved:
-                self._retire(child)  # it stays in `_child` for the moment until its successor does
+                self._retirement.retire(child)  # it stays in `_child` for the moment until its successor does
             else:
                 self._child = None
                 await child.stop(self._stop_grace_s)
@@ -315,7 +331,7 @@ class SupervisedEngine:
         """Serve until the child ends (False) or has a successor (True): at once, or when no request is left."""
         ready_ms = self._clock.now_ms()
         _log.info("engine_ready", pid=child.pid, restarts=self._status.restarts)
-        self._set(EngineState.READY, facts=self._facts(), pid=child.pid, retry_after_s=1)
+        self._set(EngineState.READY, facts=facts_of(self._plan), pid=child.pid, retry_after_s=1)
         self._first_outcome.set()
         hung = await self._until_hung(child)
         if child.running and self._handover.waiting:
@@ -343,22 +359,10 @@ class SupervisedEngine:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
 
-    def _retire(self, child: EngineChild) -> None:
-        """Let the requests of `child` go on to their end, then end it."""
-        task = asyncio.create_task(self._drained(child))
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-
-    async def _drained(self, child: EngineChild) -> None:
-        try:
-            await child.unused(self._drain_limit_s)
-        finally:
-            await child.stop(self._stop_grace_s)
-
     async def _spawned(self, plan: StaticPlan, folder: Path) -> EngineChild:
-        async with self._files.opened(plan) as (files, adapters):
+        async with self._files.opened(plan) as opened:
             launch = LAUNCHES[plan.package.manifest.model.format]
-            return await EngineChild.spawn(launch, plan.options, files, folder, adapters)
+            return await EngineChild.spawn(launch, plan.options, opened.files, folder, opened.adapters, opened.draft)
 
     def _give_up_adapters(self, reason: str) -> None:
         """Go on without adapters: the model served before them."""
@@ -366,27 +370,22 @@ class SupervisedEngine:
         self._plan = self._plan.with_adapters(())
         self._status = replace(self._status, reason=reason)
 
+    def _give_up_draft(self, reason: str) -> bool:
+        """Go on without the draft model, if that is what runs; the model serves without it as well."""
+        if self._plan.speculation is not SpeculationMode.DRAFT:
+            return False
+        _log.error("draft_given_up", reason=reason)
+        self._plan = self._plan.in_mode(SpeculationMode.OFF)
+        return True
+
     def _failed_start(self, reason: str, *, refused: bool) -> None:
+        if refused and self._give_up_draft(reason):
+            return
         if refused and self._plan.adapters:
             self._give_up_adapters(reason)
             return
         self._history = self._history.after_failed_start(refused=refused)
         self._status = replace(self._status, reason=reason)
-
-    def _facts(self) -> EngineFacts:
-        plan = self._plan
-        return EngineFacts(
-            model_id=plan.package.name,
-            digest=plan.package.digest,
-            architecture=plan.geometry.architecture,
-            slots=plan.options.slots,
-            context_tokens=plan.options.context_tokens,
-            vocabulary_tokens=plan.geometry.vocabulary_tokens,
-            features=plan.features,
-            speculation=plan.speculation,
-            tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
-            adapters=tuple(adapter.digest for adapter in plan.adapters),
-        )
 
     def _set(self, state: EngineState, **changes: object) -> None:
         """Enter `state`; tell the listeners if that changes anything."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from edge.devices.delegation import DelegationKind, OperatorKind
 from edge.devices.unit import UnitKind, UnitProfile
 from edge.scheduling.schedule import Placed, Schedule
+from edge.scheduling.tuning import Spin, Tuning
 
 _HOST_BUFFER = "CPU"
 _TENSORS = {
@@ -15,6 +17,14 @@ _TENSORS = {
     OperatorKind.ATTENTION_OUTPUT: "attn_output",
     OperatorKind.FEED_FORWARD: "ffn_(gate|up|down)",
 }
+
+
+class ChosenBy(StrEnum):
+    """What threads and batch were chosen by."""
+
+    TRIALS = "trials on this device"
+    FORECAST = "forecast from measurements"
+    RULE = "rule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,12 @@ class EngineSettings:
     tensor_overrides: tuple[tuple[str, str], ...] = ()
     draft_device: str | None = None
     obeyed: bool = True
+    spin: Spin = Spin.LONG
+    batch_tokens: int | None = None
+    """None: as it is without a measurement."""
+    stall_s: float | None = None
+    """What a stream may wait for one batch of another client's long prompt, where that was measured."""
+    chosen_by: ChosenBy = ChosenBy.RULE
 
 
 def engine_settings(
@@ -40,13 +56,15 @@ def engine_settings(
     *,
     decode_by_threads: Mapping[int, float] | None = None,
     prefill_by_threads: Mapping[int, float] | None = None,
+    tuning: Tuning | None = None,
 ) -> EngineSettings:
     """The settings that follow from `plan`.
 
     llama.cpp offloads the last `n_gpu_layers` layers, the head counting as one more; what the plan leaves with the
     processor among them becomes an override. One core is left to the rest of the machine while decoding: with a busy
     process beside it, decoding on every core was measured 70 times slower than on one less. Fewer threads are taken
-    where they were measured faster (`decode_by_threads` and `prefill_by_threads`, tokens/s).
+    where they were measured faster (`decode_by_threads` and `prefill_by_threads`, tokens/s). What trials of the engine
+    itself have shown (`tuning`) counts before all that.
     """
     kinds = {unit.name: unit for unit in units}
     drivable = {
@@ -58,14 +76,27 @@ def engine_settings(
     offloaded = [placed for placed in plan.operators if placed.unit in drivable]
     first = min((placed.layer for placed in offloaded if placed.layer is not None), default=layers)
     head = any(placed.kind is OperatorKind.HEAD for placed in offloaded)
-    cores = host.cores or 1
-    return EngineSettings(
+    settings = EngineSettings(
         n_gpu_layers=layers - first + (1 if head else 0),
-        threads=_threads(max(1, cores - 1), decode_by_threads or {}),
-        threads_batch=_threads(cores, prefill_by_threads or {}),
+        threads=_threads(max(1, (host.cores or 1) - 1), decode_by_threads or {}),
+        threads_batch=_threads(host.cores or 1, prefill_by_threads or {}),
         tensor_overrides=_overrides(plan.operators, drivable, first),
         draft_device=offloaded[0].unit if offloaded else None,
         obeyed=all(placed.unit in drivable or placed.unit == host.name for placed in plan.operators),
+        chosen_by=ChosenBy.FORECAST if decode_by_threads or prefill_by_threads else ChosenBy.RULE,
+    )
+    return settings if tuning is None else _tuned(settings, tuning)
+
+
+def _tuned(settings: EngineSettings, tuning: Tuning) -> EngineSettings:
+    return replace(
+        settings,
+        threads=tuning.threads,
+        threads_batch=tuning.threads_batch,
+        spin=tuning.spin,
+        batch_tokens=tuning.batch_tokens,
+        stall_s=tuning.stall_s,
+        chosen_by=ChosenBy.TRIALS,
     )
 
 

@@ -50,9 +50,11 @@ class Gauges:
         """The step has changed."""
         self._metrics.memory_steps.set(self._memory.rung)
 
-    def speculation(self, mode: SpeculationMode, reason: Reason) -> None:
-        """Mode or reason has changed."""
+    def speculation(self, mode: SpeculationMode, reason: Reason, *, unfit: frozenset[SpeculationMode]) -> None:
+        """Mode or reason has changed. Modes that must not run are there with their reason, and 0."""
         self._metrics.speculation.clear()
+        for each in unfit:
+            self._metrics.speculation.labels(mode=each.value, reason=Reason.VOCAB_MISMATCH.value).set(0)
         self._metrics.speculation.labels(mode=mode.value, reason=reason.value).set(1)
 
     def _available_bytes(self) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
 
-from edge.runtime.port import Engine
+from edge.runtime.port import Engine, EngineState
 from edge.scheduling.speculation import (
     Rate,
     Reason,
@@ -26,6 +27,10 @@ from shared.windows import Ewma
 
 _MIX_ALPHA = 0.1
 _RATE_ALPHA = 0.2
+_PAUSE_S = 0.05
+_URGENT = frozenset({Reason.THERMAL, Reason.VOCAB_MISMATCH})
+"""What does not wait for room."""
+_UNDER_WAY = frozenset({EngineState.STARTING, EngineState.RESTARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,8 @@ class _Speed:
 class SpeculationWatch:
     """Keeps the mode in force; `on_change` is called in the event loop after every change of mode or reason.
 
-    Swaps happen only where a second engine fits beside the first (`has_room`): speculation is no reason to interrupt.
+    Swaps happen where a second engine fits beside the first (`has_room`): speculation is no reason to interrupt. Heat
+    is: without room the old engine goes first, between two requests, while `alone` keeps those to come in the line.
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class SpeculationWatch:
         clock: Clock,
         level: Callable[[], ThermalLevel],
         has_room: Callable[[], bool],
+        alone: Callable[[], AbstractAsyncContextManager[None]],
         interval_s: float,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
@@ -61,6 +68,7 @@ class SpeculationWatch:
         self._clock = clock
         self._level = level
         self._has_room = has_room
+        self._alone = alone
         self._interval_s = interval_s
         self._on_change = on_change
         self._log = logs.get("speculation")
@@ -69,6 +77,8 @@ class SpeculationWatch:
         self._speeds: dict[tuple[SpeculationMode, RequestKind], _Speed] = {}
         self._shares: dict[RequestKind, float] = {}
         self._acceptance: dict[SpeculationMode, Ewma] = {}
+        drafting = engine.drafting
+        self._unfit = frozenset({SpeculationMode.DRAFT} if drafting is not None and drafting.mismatch else ())
 
     @property
     def mode(self) -> SpeculationMode:
@@ -79,6 +89,17 @@ class SpeculationWatch:
     def reason(self) -> Reason:
         """Why it is."""
         return self._reason
+
+    @property
+    def unfit(self) -> frozenset[SpeculationMode]:
+        """Modes that must not run."""
+        return self._unfit
+
+    @property
+    def draft(self) -> dict[str, str | None] | None:
+        """The draft model by name, and in what its vocabulary differs; then it never runs."""
+        drafting = self._engine.drafting
+        return None if drafting is None else {"model": drafting.package.name, "mismatch": drafting.mismatch}
 
     def record(self, kind: RequestKind, mode: SpeculationMode, timings: Timings) -> None:
         """Take in one finished answer that had the engine for itself; company would count as slowness."""
@@ -102,8 +123,9 @@ class SpeculationWatch:
     async def step(self) -> None:
         """One decision, and the swap that it asks for."""
         now_ms = self._clock.now_ms()
+        self._follow(now_ms)
         decision = decide_speculation(self._state, self._facts(), self._policy, now_ms)
-        if decision.mode is not self._state.mode and not await self._switched(decision.mode):
+        if decision.mode is not self._state.mode and not await self._switched(decision.mode, decision.reason):
             self._state = failed(self._state, decision.mode, self._policy, now_ms)
             return
         if decision.mode is not self._state.mode:
@@ -115,12 +137,26 @@ class SpeculationWatch:
         if changed:
             self._on_change()
 
-    async def _switched(self, mode: SpeculationMode) -> bool:
+    def _follow(self, now_ms: int) -> None:
+        """An engine that gave up a mode by itself, such as a draft whose file is gone, has lost it for a while."""
+        facts = self._engine.status.facts
+        if facts is not None and facts.speculation is not self._state.mode:
+            given_up = self._state.mode
+            self._state = failed(replace(self._state, mode=facts.speculation), given_up, self._policy, now_ms)
+
+    async def _switched(self, mode: SpeculationMode, reason: Reason) -> bool:
         """Swap the engine to `mode`; False where there is no room for it or it does not start."""
-        if not self._has_room():
+        has_room = self._has_room()
+        if not has_room and reason not in _URGENT:
             return False
         try:
-            await self._engine.speculate(mode)
+            if has_room:
+                await self._engine.speculate(mode)
+                return True
+            async with self._alone():
+                await self._engine.speculate(mode, overlap=False)
+                while self._engine.status.state in _UNDER_WAY:
+                    await self._clock.sleep(_PAUSE_S)
         except IsthmusError as error:
             self._log.warning("speculation_swap_failed", mode=mode, code=error.code)
             return False
@@ -133,4 +169,10 @@ class SpeculationWatch:
             if speed.mean.value is not None
         }
         acceptance = {mode: mean.value for mode, mean in self._acceptance.items() if mean.value is not None}
-        return SpeculationFacts(level=self._level(), mix=dict(self._shares), rates=rates, acceptance_ratios=acceptance)
+        return SpeculationFacts(
+            level=self._level(),
+            mix=dict(self._shares),
+            rates=rates,
+            acceptance_ratios=acceptance,
+            unfit=self._unfit,
+        )

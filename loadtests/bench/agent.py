@@ -12,7 +12,8 @@ from pathlib import Path
 import typer
 import uvloop
 
-from edge.app import Agent, plan_for
+from edge.app import Agent
+from edge.planning import plan_for
 from edge.runtime.supervisor import SupervisedEngine
 from edge.settings import EdgeSettings
 from shared import logs

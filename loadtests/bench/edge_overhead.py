@@ -23,7 +23,8 @@ import orjson
 import typer
 import uvloop
 
-from edge.app import plan_for
+from edge.planning import plan_for
+from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
 from edge.settings import EdgeSettings
 from loadtests.bench.process import started
@@ -82,9 +83,7 @@ async def _bare(settings: EdgeSettings, folder: Path) -> AsyncIterator[tuple[aio
     try:
         await engine.start()
         connection = engine.connection()
-        # The engine ends idle connections as it likes; one for each request is what the agent opens too.
-        connector = aiohttp.UnixConnector(path=str(connection.socket_path), force_close=True)
-        async with aiohttp.ClientSession(connector=connector, headers=connection.headers) as session:
+        async with engine_session(connection) as session:
             yield session, connection.base_url, plan.package.name
     finally:
         await engine.stop()

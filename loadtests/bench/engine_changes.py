@@ -17,13 +17,13 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import aiohttp
 import orjson
 import typer
 import uvloop
 
-from edge.app import plan_for
+from edge.planning import plan_for
 from edge.runtime.port import EngineState, EngineStatus
+from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
 from edge.settings import EdgeSettings
 from shared import logs
@@ -60,9 +60,7 @@ async def _longest_gap_ms(engine: SupervisedEngine, *, swap: bool) -> float:
     """The longest time between two tokens of one stream, from its tenth token on."""
     arrivals: list[float] = []
     with engine.using() as connection:
-        connector = aiohttp.UnixConnector(path=str(connection.socket_path))
-        session = aiohttp.ClientSession(connection.base_url, connector=connector, headers=connection.headers)
-        async with session, session.post("/completion", json=_STORY) as response:
+        async with engine_session(connection) as session, session.post("/completion", json=_STORY) as response:
             swapping: asyncio.Task[None] | None = None
             async for line in response.content:
                 if line.startswith(b"data: "):

@@ -4,24 +4,28 @@
 
 One engine after another serves the same prompts; figures are output tokens a second, the best of the rounds, because
 whatever else runs on the machine only ever takes away. The controller is the agent's own, with its waits shortened; it
-is measured once it has settled, in the mode that it has chosen, with the figures of that mode in this run.
+is measured once it has settled, in the mode that it has chosen, with the figures of that mode in this run. Each kind's
+greedy answers are compared with the plain ones: where they differ, the two best tokens must have been a near tie.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import orjson
 import typer
 import uvloop
 
-from edge.app import plan_for
+from edge.planning import plan_for
+from edge.runtime.session import engine_session
 from edge.runtime.supervisor import SupervisedEngine
+from edge.scheduling.greedy import Step, divergence
 from edge.scheduling.speculation import SpeculationMode, SpeculationPolicy
 from edge.service.rates import Timings
 from edge.service.request_kind import kind_of
@@ -57,9 +61,10 @@ def _body(prompt: str, tokens: int) -> dict[str, Any]:
 
 async def _answered(engine: SupervisedEngine, prompt: str, tokens: int) -> Timings:
     with engine.using() as connection:
-        connector = aiohttp.UnixConnector(path=str(connection.socket_path), force_close=True)
-        session = aiohttp.ClientSession(connection.base_url, connector=connector, headers=connection.headers)
-        async with session, session.post("/v1/chat/completions", json=_body(prompt, tokens)) as response:
+        async with (
+            engine_session(connection) as session,
+            session.post("/v1/chat/completions", json=_body(prompt, tokens)) as response,
+        ):
             timings = Timings.of((await response.json()).get("timings"))
     if timings is None or timings.decode_tokens_per_s is None:
         raise RuntimeError("the engine says nothing about its speed")
@@ -75,6 +80,19 @@ async def _speed(engine: SupervisedEngine, prompts: Sequence[str], tokens: int, 
     return len(prompts) / took_s
 
 
+async def _steps(engine: SupervisedEngine, prompt: str, tokens: int) -> list[Step]:
+    """The greedy answer token by token, with how far the second best lay behind."""
+    body = {**_body(prompt, tokens), "logprobs": True, "top_logprobs": 2}
+    with engine.using() as connection:
+        async with engine_session(connection) as session, session.post("/v1/chat/completions", json=body) as response:
+            content = (await response.json())["choices"][0]["logprobs"]["content"]
+    return [Step(each["token"], _gap(each["top_logprobs"])) for each in content]
+
+
+def _gap(best: Sequence[Mapping[str, Any]]) -> float:
+    return float(best[0]["logprob"] - best[1]["logprob"]) if len(best) > 1 else float("inf")
+
+
 async def _settled(engine: SupervisedEngine, prompts: Sequence[str], tokens: int) -> SpeculationMode:
     """The mode that the controller chooses for these prompts alone."""
     policy = SpeculationPolicy(candidates=KINDS, dwell_ms=0, retry_ms=3_600_000)
@@ -84,6 +102,7 @@ async def _settled(engine: SupervisedEngine, prompts: Sequence[str], tokens: int
         clock=SystemClock(),
         level=lambda: ThermalLevel.NOMINAL,
         has_room=lambda: True,
+        alone=contextlib.nullcontext,
         interval_s=1.0,
     )
     await engine.speculate(SpeculationMode.OFF)
@@ -105,9 +124,14 @@ async def measure(tokens: int, rounds: int) -> dict[str, dict[str, Any]]:
         engine = SupervisedEngine(plan, clock=SystemClock(), run_dir=Path(folder))
         try:
             await engine.start()
+            plain: dict[str, list[Step]] = {}
             for mode in (SpeculationMode.OFF, *KINDS):
                 await engine.speculate(mode)
                 for name, prompts in PROMPTS.items():
+                    steps = await _steps(engine, prompts[0], tokens)
+                    found = divergence(plain.setdefault(name, steps), [step.token for step in steps])
+                    if found is not None:
+                        speeds[name].setdefault("diverged", {})[mode.value] = asdict(found) | {"allowed": found.allowed}
                     speeds[name][mode.value] = round(await _speed(engine, prompts, tokens, rounds), 1)
             for name, prompts in PROMPTS.items():
                 speeds[name]["chosen"] = (await _settled(engine, prompts, tokens)).value
@@ -120,7 +144,7 @@ def main(tokens: int = 96, rounds: int = 3) -> None:
     """Print speeds and ratios as JSON."""
     speeds = uvloop.run(measure(tokens, rounds))
     for found in speeds.values():
-        figures = {name: value for name, value in found.items() if name != "chosen"}
+        figures = {name: value for name, value in found.items() if name not in ("chosen", "diverged")}
         best = max(figures.values())
         found["best_to_plain"] = round(best / figures["off"], 3)
         found["controller_to_plain"] = round(figures[found["chosen"]] / figures["off"], 3)

@@ -269,12 +269,14 @@ def test_bench_of_another_device_is_refused(run: Any) -> None:
 def test_measure_compares_keeps_and_reports(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real engine, at contexts that take a moment; speed itself is for the benchmark, not for a test."""
     from edge import schedule_console
-    from edge.runtime import prediction
+    from edge.runtime import prediction, speed
 
     monkeypatch.setattr(schedule_console, "CONTEXTS_TOKENS", (64, 100_000))
     monkeypatch.setattr(schedule_console, "_MEASURED_THREADS", (1,))
     monkeypatch.setattr(prediction, "LONG_TOKENS", 130)
     monkeypatch.setattr(prediction, "_REPETITIONS_TOKENS", 1)
+    monkeypatch.setattr(speed, "_DECODE_TOKENS", 6)
+    monkeypatch.setattr(speed, "_DECODE_REPETITIONS", 1)
     code, out, err = run("schedule", MODEL, "--measure", "--json")
     answer = json.loads(out)
     assert err == ""

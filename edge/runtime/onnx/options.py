@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edge.runtime.options import check_range
@@ -42,6 +43,11 @@ class OnnxOptions:
         """The same with other counts."""
         (threads,) = counts
         return replace(self, threads=threads)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """None: the runtime takes its options from the message."""
+        return {}
 
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the child process."""

@@ -72,7 +72,7 @@ def _shaped(package: Package, request: PlanRequest, threads: int, slots: int, co
             context_tokens=context_tokens,
             slots=slots,
             threads=threads,
-            prefill_tokens=request.batch_tokens,
+            prefill_tokens=request.read_tokens,
         ),
         capacity=_capacity(package, request, slots, context_tokens),
         shape=partial(_shaped, package, request, threads),
@@ -100,7 +100,7 @@ def _capacity(package: Package, request: PlanRequest, slots: int, context_tokens
         kv_type=element,
         weights_bytes=2 * weight_bytes,  # mapped, and repacked
         kv_bytes=slots * context_tokens * _bytes_per_token(geometry, element),
-        overhead_bytes=_RUNTIME_BYTES + vocabulary + _compute_bytes(geometry, request.batch_tokens),
+        overhead_bytes=_RUNTIME_BYTES + vocabulary + _compute_bytes(geometry, request.read_tokens),
         reserve_bytes=request.reserve_bytes,
     )
 

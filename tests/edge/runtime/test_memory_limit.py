@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-import aiohttp
 import psutil
 import pytest
 
@@ -19,6 +18,7 @@ from edge.packages.package import Package, opened_package
 from edge.runtime.child import EngineChild, StartFailed, private_folder
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
+from edge.runtime.session import engine_session
 from shared.errors import InsufficientMemory
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -73,9 +73,8 @@ async def _run(plan: StaticPlan, folder: Path, *, limit: _Limit | None = None, a
         await child.prove(120)
         connection, filling = child.connection, plan.options.context_tokens - 8
         body = {"prompt": [1 + index % 400 for index in range(filling)], "n_predict": 4, "ignore_eos": True}
-        connector = aiohttp.UnixConnector(path=str(connection.socket_path))
         async with (
-            aiohttp.ClientSession(connection.base_url, connector=connector, headers=connection.headers) as session,
+            engine_session(connection) as session,
             session.post("/completion", json=body) as answer,
         ):
             assert answer.status == 200
@@ -84,7 +83,7 @@ async def _run(plan: StaticPlan, folder: Path, *, limit: _Limit | None = None, a
         await child.stop(5)
 
 
-@pytest.mark.parametrize(("kv_type", "available_mib"), [(KvType.F16, 254), (KvType.Q4_0, 230)])
+@pytest.mark.parametrize(("kv_type", "available_mib"), [(KvType.F16, 243), (KvType.Q4_0, 230)])
 async def test_kv_03_the_largest_context_that_fits_runs_full_under_exactly_that_limit(
     installed_model: Package, tmp_path: Path, kv_type: KvType, available_mib: int
 ) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 
+from edge.devices.probe import probe
+from edge.packages.package import Package
+from edge.runtime.drafting import Drafting, drafting, vocabulary_of
 from edge.runtime.options import EngineOptions
-from edge.runtime.plan import StaticPlan
+from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
 from edge.runtime.supervisor import SupervisedEngine
+from edge.scheduling.draft import Mismatch
 from edge.scheduling.speculation import SpeculationMode
 from shared.errors import SettingsError
 
@@ -62,6 +67,37 @@ async def test_greedy_answers_are_the_same_with_and_without(
     assert fast[0][1] <= 90
     await engine.speculate(SpeculationMode.OFF)
     assert engine.status.facts.speculation is SpeculationMode.OFF
+
+
+@pytest.mark.parametrize(
+    ("changes", "mismatch"),
+    [
+        ({}, None),
+        ({"tokens": 32000}, Mismatch.SIZE),
+        ({"tokens_sha256": "0" * 64}, Mismatch.TEXT),
+        ({"special_ids": {"eos": 7}}, Mismatch.SPECIAL_IDS),
+    ],
+)
+def test_sp_01_a_draft_with_another_vocabulary_is_told_apart_before_anything_starts(
+    installed_model: Package, changes: dict[str, Any], mismatch: Mismatch | None
+) -> None:
+    """Another size; as many tokens, one with another text; another end token."""
+    other = _with_tokenizer(installed_model, changes)
+    found = drafting(installed_model, other)
+    assert found == Drafting(other, mismatch)
+    assert (found.memory is None) == (mismatch is not None)
+    assert vocabulary_of(installed_model).tokens == 49152
+    plain = plan_engine(installed_model, probe(), PlanRequest(context_tokens=512))
+    planned = plan_engine(installed_model, probe(), PlanRequest(context_tokens=512, drafting=found))
+    assert (planned.capacity.draft_bytes > 0) == (mismatch is None)
+    assert planned.capacity.engine_bytes - planned.capacity.draft_bytes == plain.capacity.engine_bytes
+
+
+def _with_tokenizer(package: Package, changes: dict[str, Any]) -> Package:
+    manifest = package.manifest
+    tokenizer = manifest.model.tokenizer.model_copy(update=changes)
+    model = manifest.model.model_copy(update={"tokenizer": tokenizer})
+    return replace(package, manifest=manifest.model_copy(update={"model": model}))
 
 
 def test_a_batch_that_cannot_hold_a_draft_is_refused() -> None:

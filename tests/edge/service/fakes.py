@@ -15,8 +15,10 @@ from aiohttp import web
 
 from edge.memory.pressure import Step, shapes
 from edge.packages.adapters.adapter import Adapter
+from edge.runtime.drafting import Drafting
 from edge.runtime.port import ChatTemplate, EngineConnection, EngineFacts, EngineState, EngineStatus
 from edge.scheduling.speculation import SpeculationMode
+from edge.scheduling.tuning import Tuning
 from shared.errors import NotReady
 
 MODEL = "smollm2-135m-instruct"
@@ -226,6 +228,9 @@ class FakeEngine:
         self.signs_of_life = 0
         self.doubts = 0
         self.modes: list[SpeculationMode] = []
+        self.overlaps: list[bool] = []
+        self.tunings: list[Tuning] = []
+        self.drafting: Drafting | None = None
 
     @property
     def status(self) -> EngineStatus:
@@ -246,10 +251,16 @@ class FakeEngine:
     def speculates(self) -> bool:
         return True
 
-    async def speculate(self, mode: SpeculationMode) -> None:
+    async def tune(self, tuning: Tuning) -> None:
+        if self.failures:
+            raise self.failures.popleft()
+        self.tunings.append(tuning)
+
+    async def speculate(self, mode: SpeculationMode, *, overlap: bool = True) -> None:
         if self.failures:
             raise self.failures.popleft()
         self.modes.append(mode)
+        self.overlaps.append(overlap)
         self._facts = replace(self._facts, speculation=mode)
         self._status = replace(self._status, facts=self._facts)
 

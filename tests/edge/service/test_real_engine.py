@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import openai
 import pytest
 
 from edge.packages.package import Package
+from edge.runtime.session import engine_session
 from tests.edge.service.fakes import MODEL
 from tests.edge.service.harness import PARIS, Running, real_engine, running_agent, until
 
@@ -102,11 +102,7 @@ async def test_cancellation_stops_the_engine_in_decode_and_prefill(
 async def _slot(running: Running) -> dict[str, Any]:
     """The engine's own view of its first slot."""
     connection = running.agent.parts.engine.connection()
-    connector = aiohttp.UnixConnector(str(connection.socket_path))
-    async with (
-        aiohttp.ClientSession(connector=connector) as session,
-        session.get(f"{connection.base_url}/slots", headers=connection.headers) as response,
-    ):
+    async with engine_session(connection) as session, session.get("/slots") as response:
         slot: dict[str, Any] = (await response.json())[0]
         return slot
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from edge.runtime.port import EngineState
 from edge.scheduling.speculation import Reason, RequestKind, SpeculationMode, SpeculationPolicy
 from edge.service.rates import Timings
 from edge.service.request_kind import kind_of
@@ -29,15 +32,22 @@ class Bench:
         self.level = ThermalLevel.NOMINAL
         self.room = True
         self.changes = 0
+        self.waits = 0
         self.watch = SpeculationWatch(
             self.engine,
             POLICY,
             clock=self.clock,
             level=lambda: self.level,
             has_room=lambda: self.room,
+            alone=self._alone,
             interval_s=1.0,
             on_change=self._changed,
         )
+
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        self.waits += 1
+        yield
 
     def _changed(self) -> None:
         self.changes += 1
@@ -84,6 +94,31 @@ async def test_heat_ends_it_at_once(bench: Bench) -> None:
     await bench.watch.step()
     assert (bench.watch.mode, bench.watch.reason) == (OFF, Reason.THERMAL)
     assert bench.engine.modes[-1] is OFF
+
+
+async def test_heat_ends_it_where_two_engines_do_not_fit_by_letting_the_old_one_go_first(bench: Bench) -> None:
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    for _ in range(6):
+        await bench.serve(speeds)
+    assert bench.watch.mode is MAP
+    bench.engine.set(EngineState.READY)
+    bench.level, bench.room = ThermalLevel.WARM, False
+    await bench.watch.step()
+    assert (bench.watch.mode, bench.watch.reason) == (OFF, Reason.THERMAL)
+    assert (bench.engine.modes[-1], bench.engine.overlaps[-1], bench.waits) == (OFF, False, 1)
+    assert all(bench.engine.overlaps[:-1])
+
+
+async def test_a_mode_that_the_engine_gave_up_by_itself_has_lost(bench: Bench) -> None:
+    """A draft whose file is gone, say: the next start goes without it."""
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    assert await bench.serve(speeds) is MAP
+    facts = bench.engine.status.facts
+    assert facts is not None
+    bench.engine.set(EngineState.READY, facts=replace(facts, speculation=OFF))
+    assert await bench.serve(speeds) is OFF
+    assert await bench.serve(speeds) is SIMPLE
+    assert bench.engine.modes == [MAP, SIMPLE]
 
 
 async def test_without_room_for_a_second_engine_nothing_is_swapped(bench: Bench) -> None:
