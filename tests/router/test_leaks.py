@@ -81,7 +81,7 @@ PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
     "refusal": lambda t: {"messages": [_user("x"), {"role": "assistant", "refusal": t}, _user("y")]},
     "arguments": lambda t: _call(json.dumps({"a": [{"b": t}]})),
     "arguments twice escaped": lambda t: _call(json.dumps({"a": json.dumps({"b": t})})),
-    "tool result": lambda t: _result(t),
+    "tool result": _result,
     "tool result part": lambda t: _result([{"type": "text", "text": t}]),
     "function result": lambda t: {"messages": [_user("x"), {"role": "function", "name": "f", "content": t}]},
     "name": lambda t: {"messages": [{"role": "user", "content": "x", "name": t}]},

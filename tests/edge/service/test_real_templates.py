@@ -39,7 +39,7 @@ def _with_template(package: Package, folder: Path, template: str) -> Package:
 
 
 async def test_ct_01_a_strict_template_refuses_before_any_token(installed_model: Package, tmp_path: Path) -> None:
-    """CT-01: repeated roles, a late system message, an assistant first. (A result without its call: test_validation.)"""
+    """CT-01: repeated roles, a late system message, an assistant first; a result without its call comes no further."""
     package = _with_template(installed_model, tmp_path, _STRICT)
     plan = plan_engine(package, probe(), PlanRequest(context_tokens=512, threads=1, threads_batch=1))
     engine = SupervisedEngine(plan, clock=SystemClock(), run_dir=tmp_path / "run")
