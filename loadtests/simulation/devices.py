@@ -1,7 +1,7 @@
 """Models of devices: how fast they are, how hot they get, what their battery gives, how their network behaves.
 
 One row a device, in arrays. Heat is one body with one resistance and one capacity, as in `shared.testing.heat`:
-dT/dt = (air + rise * watts / busy watts - T) / tau. The ladder's thresholds and slow-downs are the agent's defaults.
+dT/dt = (air + rise * watts / busy watts - T) / tau. The ladder's thresholds are the agent's defaults.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-WARM_C, HOT_C, CRITICAL_C = 70.0, 80.0, 92.0
+WARM_C, HOT_C, CRITICAL_C = 75.0, 85.0, 95.0
 HYSTERESIS_C = 5.0
+"""As `edge.settings.ThermalSettings` has them; a test holds them together."""
 NOMINAL, WARM, HOT, CRITICAL = range(4)
 SPEED_AT_LEVEL = np.array([1.0, 0.9, 0.6, 0.3])
 _LOW_BATTERY_RATIO = 0.15
@@ -51,7 +52,7 @@ CLASSES = (
     DeviceClass("small board", 0.20, 60, 9, 1, 2.5, 8, 48, 200, 0, 25, 0.001),
     DeviceClass("accelerator board", 0.10, 900, 95, 4, 7, 38, 50, 300, 0, 20, 0.001),
 )
-"""Round figures of devices that run models of 0.1 to 3 billion parameters; `--devices-file` takes measured ones."""
+"""Assumed round figures of devices that run models of 0.1 to 3 billion parameters, none of them measured."""
 
 
 @dataclass(slots=True)
