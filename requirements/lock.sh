@@ -17,7 +17,8 @@ lock() { # lock FILE EXTRAS TITLE
     "$work/venv/bin/pip" install --quiet --constraint "$work/constraints.txt" ".[$2]"
     {
         printf '# %s\n# Made by requirements/lock.sh; every list agrees with the others line by line.\n' "$3"
-        "$work/venv/bin/pip" freeze | grep -v '^isthmus'
+        # redis needs async-timeout before Python 3.11.3, and the lists serve every Python 3.11.
+        { "$work/venv/bin/pip" freeze | grep -v '^isthmus'; echo "async-timeout==5.0.1"; } | LC_ALL=C sort -fu
     } >"$work/list"
     mv "$work/list" "requirements/$1"
 }
