@@ -44,12 +44,6 @@ class Answered:
         }
 
 
-class ChatRefused(BackendStatus):
-    """The router answered with an error; `answered` holds what its headers said."""
-
-    answered: Answered
-
-
 class Chat:
     """The turns so far, and the switches for the next one."""
 
@@ -71,7 +65,8 @@ class Chat:
         is not remembered.
 
         Raises:
-            ChatRefused: the router refuses. BackendUnreachable: it does not answer. StreamBroken: the answer broke off.
+            BackendStatus: the router refuses; `last` has what its headers said. BackendUnreachable: it does not answer.
+            StreamBroken: the answer broke off.
         """
         turns = [*self.turns, {"role": "user", "content": text}]
         answered = self.last = Answered()
@@ -137,9 +132,7 @@ class Chat:
             told = orjson.loads(error.read(_ERROR_BYTES))["error"]["message"]
         except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
             told = "no reason was given."
-        refused = ChatRefused(f"The router answered {error.code}: {told}", backend_status=error.code)
-        refused.answered = answered
-        return refused
+        return BackendStatus(f"The router answered {error.code}: {told}", backend_status=error.code)
 
 
 def _rounded(value: float | None) -> float | None:

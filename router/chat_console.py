@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from router.chat import CLASSES, ROUTES, Answered, Chat, ChatRefused
+from router.chat import CLASSES, ROUTES, Answered, Chat
 from router.console import RouterClient, ms, print_json
-from shared.errors import BackendError, IsthmusError
+from shared.errors import BackendError, BackendStatus, IsthmusError
 
 HELP = """\
 /route auto|edge|cloud       where the next requests may run; auto leaves it to policy
@@ -54,8 +54,8 @@ class Terminal:
         try:
             answered = self._chat.say(text, show)
         except IsthmusError as error:
-            if isinstance(error, ChatRefused):
-                self._told(error.answered, error.message)
+            if isinstance(error, BackendStatus) and self._chat.last is not None:
+                self._told(self._chat.last, error.message)
             elif self._as_json:
                 print_json({"error": error.message})
             else:

@@ -46,6 +46,7 @@ class AuditLog:
         self._on_loss = on_loss
         self._queue: deque[Mapping[str, Any]] = deque()
         self._arrived = asyncio.Event()
+        self._writing: asyncio.Task[bool] | None = None
         self._failing = False
         self._listeners: list[Callable[[Mapping[str, Any]], None]] = []
         self._log = logs.get("audit")
@@ -102,6 +103,17 @@ class AuditLog:
             pass
 
     async def _write(self) -> bool:
+        """Write what waits longest. A write that has begun ends, whoever stops waiting for it: what it keeps would
+        otherwise be taken for waiting, and be kept twice."""
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write_batch())
+            self._writing.add_done_callback(self._written)
+        return await asyncio.shield(self._writing)
+
+    def _written(self, _: asyncio.Task[bool]) -> None:
+        self._writing = None
+
+    async def _write_batch(self) -> bool:
         batch = [self._queue[n] for n in range(min(_BATCH_RECORDS, len(self._queue)))]
         try:
             await asyncio.to_thread(self._storage.append, batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,36 @@ async def test_a_failing_storage_closes_for_all_but_public(tmp_path: Path) -> No
         assert log.can_record(PrivacyClass.SECRET)
     finally:
         loop.cancel()
+
+
+class SlowStorage(FailingStorage):
+    """Takes what it is given once `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        self.begun.set()
+        assert self.go.wait(30)
+        super().append(records)
+
+
+async def test_the_end_of_the_program_within_a_write_keeps_each_record_once() -> None:
+    storage, clock = SlowStorage(), ManualClock()
+    log = AuditLog(storage, KEY, clock, queue_records=5, on_loss=lambda: None)
+    loop = asyncio.create_task(log.run())
+    await asyncio.sleep(0)
+    log.record({"n": 0})
+    await _advance(clock, storage.begun.is_set)
+    log.record({"n": 1})
+    loop.cancel()
+    await asyncio.gather(loop, return_exceptions=True)
+    flushing = asyncio.create_task(log.flush())
+    await asyncio.sleep(0)
+    storage.go.set()
+    await flushing
+    assert [record["n"] for record in storage.kept] == [0, 1]
 
 
 def test_a_write_that_fails_leaves_the_chain_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
