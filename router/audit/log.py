@@ -113,13 +113,19 @@ class AuditLog:
     def _written(self, _: asyncio.Task[bool]) -> None:
         self._writing = None
 
-    async def _write_batch(self) -> bool:
-        batch = [self._queue[n] for n in range(min(_BATCH_RECORDS, len(self._queue)))]
+    async def _write_batch(self, most: int = _BATCH_RECORDS) -> bool:
+        batch = [self._queue[n] for n in range(min(most, len(self._queue)))]
         try:
             await asyncio.to_thread(self._storage.append, batch)
         except OSError as error:
             self._fail(error)
             return False
+        except (TypeError, ValueError):
+            # One of them is no JSON, which is a fault of ours: it alone is lost, and the log lives on.
+            if len(batch) > 1:
+                return all([await self._write_batch(1) for _ in batch])
+            self._log.error("audit_record_unwritable")
+            self._on_loss()
         for _ in batch:
             self._queue.popleft()
         if self._failing:

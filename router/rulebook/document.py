@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 from router.policy.model import Mode, Reason, Route
 from router.rulebook.defaults import Frozen, PolicyDefaults
 from shared.fleet import Zone
+from shared.openai.wire import MAX_OUTPUT_TOKENS
 from shared.privacy import Action, PrivacyClass
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -110,7 +111,9 @@ class ActDocument(Frozen):
     )
     zones: Zones | None = Field(default=None, description="Zones that are left; privacy still comes first.")
     mode: Mode | None = Field(default=None, description="Which tier is preferred.")
-    output_cap_tokens: int | None = Field(default=None, ge=1, description="Most tokens of an answer.")
+    output_cap_tokens: int | None = Field(
+        default=None, ge=1, le=MAX_OUTPUT_TOKENS, strict=True, description="Most tokens of an answer."
+    )
     scan_answers: bool | None = Field(
         default=None, description="Whether findings in the answer are replaced; unset: as router.scan.answers says."
     )

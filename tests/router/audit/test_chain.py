@@ -129,6 +129,18 @@ async def test_a_failing_storage_closes_for_all_but_public(tmp_path: Path) -> No
         loop.cancel()
 
 
+async def test_a_record_that_is_no_json_is_lost_alone_and_counted(tmp_path: Path) -> None:
+    lost: list[int] = []
+    log = AuditLog(written(tmp_path, 0), KEY, ManualClock(), queue_records=5, on_loss=lambda: lost.append(1))
+    for value in (0, 2**70, 2):
+        log.record({"n": value})
+    await log.flush()
+    log.record({"n": 3})
+    await log.flush()
+    assert [record["n"] for record in tail(tmp_path, 5)] == [0, 2, 3]
+    assert (lost, log.failing, verify(tmp_path, KEY).fault) == ([1], False, None)
+
+
 class SlowStorage(FailingStorage):
     """Takes what it is given once `go` is set."""
 

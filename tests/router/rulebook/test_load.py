@@ -59,6 +59,8 @@ REFUSED = {
     "an empty window": (rule('{time: {from: "08:00", until: "08:00"}}'), "line 3", "same time"),
     "an empty range": (rule("{prompt_tokens: {at_least: 5, at_most: 4}}"), "line 3", "greater"),
     "a cap of nothing": (rule(act="{output_cap_tokens: 0}"), "line 4", "greater than"),
+    "a cap beyond any model": (rule(act="{output_cap_tokens: 99999999999999999999}"), "line 4", "less than"),
+    "a cap of yes": (rule(act="{output_cap_tokens: true}"), "line 4", "integer"),
     "mask without masking": (rule(act="{action: block, mask: [card]}"), "line 4", "mask"),
     "another version": ("version: 2\n", "line 1", "version"),
     "no mapping": ("[1]\n", "", "mapping"),
