@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,11 +14,24 @@ from shared.testing.program import command
 pytestmark = [pytest.mark.stack, pytest.mark.engine, pytest.mark.timeout(900)]
 
 
-def test_streaming_users_get_good_answers_from_the_real_stack(stack: Any) -> None:
-    options = ["--users", "2", "--duration", "20", "--max-tokens", "6", "--host", stack.url, "--json"]
+# No bound on a time: what this machine is busy with besides is no property of the stack.
+OBJECTIVES = """
+objectives:
+  - {measure: failed_ratio, at_most: 0}
+  - {measure: leaks, at_most: 0}
+  - {measure: privacy_violations, at_most: 0}
+  - {measure: wrong_tier, at_most: 0}
+"""
+
+
+def test_streaming_users_get_good_answers_from_the_real_stack(stack: Any, tmp_path: Path) -> None:
+    slo = tmp_path / "slo.yaml"
+    slo.write_text(OBJECTIVES)
+    options = ["--users", "2", "--duration", "20", "--max-tokens", "6", "--host", stack.url, "--slo", str(slo), "--json"]
     done = subprocess.run(
-        [*command(), "loadtest", "run", *options], env=stack.environment, capture_output=True, timeout=120, check=False
-    )
+        [*command(), "loadtest", "run", "chat", *options],
+        env=stack.environment, capture_output=True, timeout=120, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
     report = orjson.loads(done.stdout)
     assert report["failed"] == 0
