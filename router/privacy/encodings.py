@@ -1,4 +1,4 @@
-"""Undoes encodings that hide text inside text: percent signs, HTML entities, `\\u` escapes, base64, hex and the like.
+"""Undoes encodings that hide text inside text: percent signs, HTML entities, backslashes, base64, hex and the like.
 
 Each decoder yields further views to scan; their spans map to the encoded place in the text as it was sent. Escapes of
 all sorts are undone in one step, so that a text has one further view a step and not one for each order of sorts.
@@ -20,10 +20,14 @@ from router.privacy.normalise import Span, View, replaced_view
 _NAMES = "commat|period|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus|equals"
 _ESCAPED = re.compile(
     r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
-    rf"|(?P<entity>&(?:#(?:[0-9]{{1,7}}|[xX][0-9A-Fa-f]{{1,6}})|{_NAMES});)"
-    r"|\\{1,8}(?P<escape>u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U000[0-9A-Fa-f]{5}|x[0-9A-Fa-f]{2})"
+    rf"|(?P<entity>&(?:#(?:0{{0,64}}[0-9]{{1,7}}|[xX]0{{0,64}}[0-9A-Fa-f]{{1,6}})|{_NAMES});)"
+    r"|\\{1,8}(?:(?P<escape>u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]{1,6}\}|U000[0-9A-Fa-f]{5}|x[0-9A-Fa-f]{2})"
+    r"|(?P<white>[nrtfv])|(?P<sign>[/_*-]))"
     r"|(?P<quoted>(?:=[0-9A-F]{2}){2,})"
 )
+"""A white character of a log or of JSON that was pasted, and a sign that PHP or Markdown escapes, are among them: the
+letter or the backslash would be glued to what stands there."""
+_WHITE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
 _BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,2}")
 """One word, or the lines of a block."""
 _GLUE = tuple(re.compile(rf"[^{signs}\s=]{{16,}}={{0,2}}") for signs in ("/", r"\-_", r"+/\-_"))
@@ -62,6 +66,10 @@ def _plain(match: re.Match[str]) -> str:
         return html.unescape(match["entity"])
     if match["quoted"]:
         return bytes.fromhex(match["quoted"].replace("=", "")).decode("utf-8", "replace")
+    if match["white"]:
+        return _WHITE[match["white"]]
+    if match["sign"]:
+        return match["sign"]
     code = int(match["escape"][1:].strip("{}"), 16)
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
@@ -132,7 +140,7 @@ ALL = (
         (
             rb"%[0-9A-Fa-f]{2}",
             rb"&(?:#[0-9xX]|[a-z]{3,6};)",
-            rb"\\(?:u[0-9A-Fa-f{]|U000|x[0-9A-Fa-f]{2})",
+            rb"\\(?:u[0-9A-Fa-f{]|U000|x[0-9A-Fa-f]{2}|[nrtfv/_*-])",
             rb"(?:=[0-9A-F]{2}){2}",
         ),
         _unescaped,
