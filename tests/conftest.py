@@ -12,11 +12,11 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from shared.testing.redis_server import RedisServer, binary
 from shared.testing.stack import Stack, running_stack
 
 ASLEEP = "asleep"
 """Model of the shared stack that has no replica until somebody asks for it."""
-
 
 # How fast examples come says something of the machine, nothing of the code.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -60,6 +60,17 @@ def stack() -> Iterator[Stack]:
     cloud = {"models": models, "life": {"drain_s": 180}}
     with running_stack({"cloud": cloud, "up": {"stop_limit_s": 200, "ready_limits_s": {"cloud": 900}}}) as started:
         yield started
+
+
+def one_redis() -> Iterator[RedisServer]:
+    """A real Redis, thawed and ended afterwards. Folders whose tests leave it as it was give it a wider scope."""
+    if binary() is None:
+        pytest.skip("redis-server is not installed")
+    with RedisServer() as server:
+        yield server
+
+
+redis_server = pytest.fixture(one_redis)
 
 
 @pytest.fixture(autouse=True)

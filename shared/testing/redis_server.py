@@ -36,6 +36,14 @@ class RedisServer:
         self._folder = tempfile.TemporaryDirectory(prefix="isthmus-redis-")
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.thaw()
+        self.stop()
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"

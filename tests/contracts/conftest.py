@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -12,21 +12,13 @@ from shared.state.link import RedisLink
 from shared.state.memory import MemoryStateStore
 from shared.state.port import StateStore
 from shared.state.redis import RedisStateStore
-from shared.testing.redis_server import RedisServer, binary
+from shared.testing.redis_server import RedisServer
+from tests.conftest import one_redis
 
 TTL_S = 1.0
 
 
-@pytest.fixture(scope="session")
-def redis_server() -> Iterator[RedisServer]:
-    if binary() is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+redis_server = pytest.fixture(one_redis, scope="session")
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])

@@ -27,19 +27,7 @@ objectives:
 def test_streaming_users_get_good_answers_from_the_real_stack(stack: Any, tmp_path: Path) -> None:
     slo = tmp_path / "slo.yaml"
     slo.write_text(OBJECTIVES)
-    options = [
-        "--users",
-        "2",
-        "--duration",
-        "20",
-        "--max-tokens",
-        "6",
-        "--host",
-        stack.url,
-        "--slo",
-        str(slo),
-        "--json",
-    ]
+    options = f"--users 2 --duration 20 --max-tokens 6 --host {stack.url} --slo {slo} --json".split()
     done = subprocess.run(
         [*command(), "loadtest", "run", "chat", *options],
         env=stack.environment, capture_output=True, timeout=120, check=False,

@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from shared.testing.redis_server import RedisServer, binary
+from shared.testing.redis_server import RedisServer
 from shared.testing.upstream import Upstream
 from tests.router.conftest import RunningRouter, StartRouter, eventually
 
 pytestmark = pytest.mark.redis
-
-
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    if binary() is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.thaw()
-        server.stop()
 
 
 async def test_routers_share_the_fleet(start_router: StartRouter, edge: Upstream, redis_server: RedisServer) -> None:

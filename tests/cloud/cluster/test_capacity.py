@@ -15,9 +15,7 @@ from cloud.sizing.sources import config_of
 from edge.packages.catalogue import DEFAULT_MODEL
 from shared.fleet import CloudCapacity
 from tests.cloud.cluster.conftest import Cluster, endless, eventually, leave
-
-ASLEEP = "asleep"
-"""The stack's second model."""
+from tests.conftest import ASLEEP
 
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(900)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,19 +18,9 @@ from shared.settings import load
 from shared.state.address import RedisAddress
 from shared.state.link import RedisLink
 from shared.state.redis import RedisStateStore
-from shared.testing.redis_server import RedisServer, binary
+from shared.testing.redis_server import RedisServer
 from tests.edge.service.fakes import FakeEngine
 from tests.edge.service.harness import running_agent, until
-
-
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    if binary() is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.mark.redis

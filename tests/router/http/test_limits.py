@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -15,7 +14,7 @@ from shared.errors import InvalidRequest, NotFound
 from shared.keys import KeyLimits, Scope, hashed
 from shared.testing import answers
 from shared.testing.answers import MODEL
-from shared.testing.redis_server import RedisServer, binary
+from shared.testing.redis_server import RedisServer
 from shared.testing.upstream import Upstream
 from tests.router.conftest import RunningRouter, StartRouter, eventually
 
@@ -29,18 +28,6 @@ def limited(**limits: int) -> dict[str, object]:
 
 def clouds(upstream: Upstream) -> list[dict[str, object]]:
     return [{"id": "cloud-1", "url": upstream.url, "models": [{"id": MODEL, "context_tokens": 8192}]}]
-
-
-@pytest.fixture
-def redis_server() -> Iterator[RedisServer]:
-    if binary() is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 async def test_headers_say_how_the_key_stands_and_the_last_place_is_the_last(

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from shared.testing.redis_server import RedisServer, binary
+from tests.conftest import one_redis
 
-
-@pytest.fixture(scope="package")
-def redis_server() -> Iterator[RedisServer]:
-    if binary() is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
+redis_server = pytest.fixture(one_redis, scope="package")
