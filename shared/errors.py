@@ -13,8 +13,7 @@
     │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  ├── DigestMismatch  ├── FileMissing
     │   ├── FileUnexpected  ├── LinkRefused  ├── Downgrade  ├── Unsigned  ├── UntrustedKey
     │   └── SignatureInvalid, ChannelRejected, TokenizerMismatch, AdapterRejected
-    ├── PackageInUse           what a running program uses is not removed
-    ├── SourceUnavailable      a package could not be fetched; nothing was installed
+    ├── PackageInUse, SourceUnavailable    a package is held by a running program, or could not be fetched
     ├── StateUnavailable       the fleet's state store does not answer
     ├── StartFailed            a program that was started to serve ended or never became ready
     └── SettingsError          the operator's configuration or machine is at fault
