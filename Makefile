@@ -64,7 +64,7 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 
 docs: ## Build the documentation into build/site; a broken link or a page that nothing names fails
 	@$(INSTALL) docs
-	@$(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "The documentation is in build/site; begin with build/site/index.html."
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router

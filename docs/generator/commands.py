@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import typer
+
 from generator.errors import exit_codes
 from generator.tables import code, first_sentence, table
-
 from shared import cli
 
 _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 _INTRODUCTION = """# Commands
 
-`isthmus COMMAND --help` says the same in a terminal; `isthmus --install-completion` completes names there. With `--json`
-a command prints one JSON value (or one a line) on standard output; what it says besides goes to standard error.
+`isthmus COMMAND --help` says the same in a terminal; `isthmus --install-completion` completes names there. With
+`--json` a command prints one JSON value (or one a line) on standard output; what it says besides goes to standard error.
 
 """
 

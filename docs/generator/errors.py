@@ -8,7 +8,6 @@ from pathlib import Path
 
 from generator.remedies import REMEDIES
 from generator.tables import code, first_sentence, table
-
 from shared import errors
 from shared.cli import DONE, FAILED, FAULT, INTERRUPTED, USAGE
 from shared.errors import IsthmusError
@@ -17,8 +16,8 @@ _ROOT = Path(__file__).parents[2]
 _PACKAGES = ("shared", "edge", "router", "cloud", "loadtests")
 _INTRODUCTION = """# Errors
 
-Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no value is
-ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry `Retry-After`.
+Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no value
+is ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry `Retry-After`.
 
 """
 
@@ -59,7 +58,10 @@ def exit_codes() -> str:
     for kind in _kinds(IsthmusError):
         if kind.exit_code not in (FAILED, USAGE):
             refusals.setdefault(kind.exit_code, []).append(kind.default_code)
-    rows += [(str(number), ", ".join(code(each) for each in dict.fromkeys(names))) for number, names in sorted(refusals.items())]
+    rows += [
+        (str(number), ", ".join(code(each) for each in dict.fromkeys(names)))
+        for number, names in sorted(refusals.items())
+    ]
     rows += [(str(FAULT), "a fault of the program itself"), (str(INTERRUPTED), "interrupted")]
     return table(("exit code", "meaning"), rows)
 
@@ -80,6 +82,10 @@ def _codes() -> dict[str, set[str]]:
                 continue
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             for keyword in node.keywords:
-                if keyword.arg == "code" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str):
+                if (
+                    keyword.arg == "code"
+                    and isinstance(keyword.value, ast.Constant)
+                    and isinstance(keyword.value.value, str)
+                ):
                     found.setdefault(name, set()).add(keyword.value.value)
     return found

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 from generator.tables import code, table
-
 from router.http.openapi import document
 
 _INTRODUCTION = """# HTTP API of the router
 
-The router describes itself at `GET /openapi.json`; [openapi.json](openapi.json) is that document of this version. Every
-error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md) lists the codes. A key
-comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and limits](../explanation/keys.md)).
+The router describes itself at `GET /openapi.json`; [openapi.json](openapi.json) is that document of this version.
+Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md) lists the codes.
+A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and limits](../explanation/keys.md)).
 
 """
 
@@ -27,11 +26,18 @@ def page() -> str:
     """The routes, the headers, and the fields of each body."""
     described = document()
     operations = [
-        (path, method, operation) for path, methods in described["paths"].items() for method, operation in methods.items()
+        (path, method, operation)
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
     ]
     rows = [(code(f"{method.upper()} {path}"), operation["summary"], _key(operation), _body(operation))
             for path, method, operation in operations]  # fmt: skip
-    parts = [_INTRODUCTION, table(("route", "does", "key", "body"), rows), "\n## Request headers\n\n", _headers(operations)]
+    parts = [
+        _INTRODUCTION,
+        table(("route", "does", "key", "body"), rows),
+        "\n## Request headers\n\n",
+        _headers(operations),
+    ]
     for name, schema in sorted(described["components"]["schemas"].items()):
         if schema.get("properties") and any(name == _named(operation) for _, _, operation in operations):
             parts.append(f"\n## {name}\n\n{' '.join(schema.get('description', '').split())}\n\n")
@@ -44,7 +50,9 @@ def _key(operation: dict[str, Any]) -> str:
 
 
 def _schema(operation: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    found: dict[str, Any] = (
+        operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    )
     return found
 
 
@@ -66,7 +74,8 @@ def _headers(operations: list[tuple[str, str, dict[str, Any]]]) -> str:
         if each["in"] == "header"
     }
     return table(
-        ("header", "values", "meaning"), [(code(name), _kind(each["schema"]), each["description"]) for name, each in seen.items()]
+        ("header", "values", "meaning"),
+        [(code(name), _kind(each["schema"]), each["description"]) for name, each in seen.items()],
     )
 
 
@@ -95,7 +104,9 @@ def _kind(schema: dict[str, Any]) -> str:
 
 def _bounds(schema: dict[str, Any]) -> str:
     parts = [schema, *schema.get("anyOf", ())]
-    return ", ".join(dict.fromkeys(f"{sign} {part[name]}" for part in parts for name, sign in _SIGNS.items() if name in part))
+    return ", ".join(
+        dict.fromkeys(f"{sign} {part[name]}" for part in parts for name, sign in _SIGNS.items() if name in part)
+    )
 
 
 _SIGNS = {

@@ -11,12 +11,12 @@ from pathlib import PurePath
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pydantic
-from generator.tables import code, table
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cloud.settings import CloudSettings
 from edge.settings import EdgeSettings
+from generator.tables import code, table
 from loadtests.settings import LoadtestSettings
 from router.settings import RouterSettings
 from shared.launcher.settings import UpSettings
@@ -43,9 +43,9 @@ def page(section: str) -> str:
     settings = SECTIONS[section]
     title = f"# Settings: `{section}`\n\n"
     how = (
-        f"Section `{section}` of the settings file (`--config FILE` or `$ISTHMUS_CONFIG`). A variable of the environment "
-        f"goes over the file: its name is `ISTHMUS__{section.upper()}__`, then the setting in capitals with `__` for each "
-        "point. Lists and mappings are given there as JSON. An unknown name is refused.\n\n"
+        f"Section `{section}` of the settings file (`--config FILE` or `$ISTHMUS_CONFIG`). A variable of the "
+        f"environment goes over the file: its name is `ISTHMUS__{section.upper()}__`, then the setting in capitals "
+        "with `__` for each point. Lists and mappings are given there as JSON. An unknown name is refused.\n\n"
     )
     rows, parts = _rows(settings, section)
     text = title + how + table(_COLUMNS, rows)
