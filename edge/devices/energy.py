@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge.devices.kernel_files import text_of
+
 _PACKAGE = re.compile(r"intel-rapl(-mmio)?:[0-9]+\Z")
 _MAX_WATTS = 2_000.0
 
@@ -63,8 +65,5 @@ def _counter(sysfs: Path, zone: Path) -> EnergyCounter | None:
 
 
 def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
+    text = text_of(path) or ""
     return int(text) if text.isdigit() and len(text) < 20 else None
