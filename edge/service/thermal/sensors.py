@@ -3,7 +3,7 @@
     {root}/class/thermal/thermal_zone*/{type,temp}                  Documentation/ABI/testing/sysfs-class-thermal
     {root}/class/hwmon/hwmon*/{name,temp*_{input,label,fault}}      Documentation/hwmon/sysfs-interface.rst
     {root}/class/power_supply/*                                     see `edge.devices.power`
-    {root}/class/powercap/*                                         see `edge.devices.energy`
+    {root}/class/powercap/*                                         see `edge.devices.powercap`
 
 What this machine's libraries know beside its tree comes from `edge.devices.host_sensors`. All of it blocks, some
 drivers for tens of milliseconds: call it in a thread.
@@ -17,10 +17,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from edge.devices.energy import EnergyCounter, read_energy
+from edge.devices.energy import EnergyCounter
 from edge.devices.host_sensors import HostSensor
 from edge.devices.kernel_files import text_of
 from edge.devices.power import Power, read_power
+from edge.devices.powercap import read_energy
 from edge.service.thermal.power import first_battery
 from edge.service.thermal.readings import ANY_SENSOR, SensorRule, plausible_c
 
