@@ -18,7 +18,8 @@ _PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 _INTRODUCTION = """# Commands
 
 `isthmus COMMAND --help` says the same in a terminal; `isthmus --install-completion` completes names there. With
-`--json` a command prints one JSON value (or one a line) on standard output; what it says besides goes to standard error.
+`--json` a command prints one JSON value (or one a line) on standard output; what it says besides goes to standard
+error.
 
 """
 

@@ -16,8 +16,9 @@ _ROOT = Path(__file__).parents[2]
 _PACKAGES = ("shared", "edge", "router", "cloud", "loadtests")
 _INTRODUCTION = """# Errors
 
-Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no value
-is ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry `Retry-After`.
+Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no
+value is ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry
+`Retry-After`.
 
 """
 

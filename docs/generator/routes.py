@@ -11,8 +11,9 @@ from router.http.openapi import document
 _INTRODUCTION = """# HTTP API of the router
 
 The router describes itself at `GET /openapi.json`; [openapi.json](openapi.json) is that document of this version.
-Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md) lists the codes.
-A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and limits](../explanation/keys.md)).
+Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md) lists the
+codes. A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and
+limits](../explanation/keys.md)).
 
 """
 
