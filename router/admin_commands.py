@@ -33,18 +33,20 @@ def decisions(
     admin_console.show_decisions(client, wanted, limit, follow=follow, as_json=as_json)
 
 
-def drain(backend: _Backend, url: Url = None, key: Key = None, config: Config = None) -> None:
+def drain(backend: _Backend, url: Url = None, key: Key = None, config: Config = None, as_json: AsJson = False) -> None:
     """Send nothing new to a backend, until it is resumed. What runs there ends by itself."""
-    from router import admin_console  # noqa: PLC0415 - keeps `--help` fast
+    from router import admin_console, console  # noqa: PLC0415 - keeps `--help` fast
 
     admin_console.AdminClient(url or router_url(config), key).drain(backend)
+    console.show_done("drained", backend, "It gets nothing new; what runs there ends by itself.", as_json=as_json)
 
 
-def resume(backend: _Backend, url: Url = None, key: Key = None, config: Config = None) -> None:
+def resume(backend: _Backend, url: Url = None, key: Key = None, config: Config = None, as_json: AsJson = False) -> None:
     """Send to a drained backend again."""
-    from router import admin_console  # noqa: PLC0415 - keeps `--help` fast
+    from router import admin_console, console  # noqa: PLC0415 - keeps `--help` fast
 
     admin_console.AdminClient(url or router_url(config), key).resume(backend)
+    console.show_done("resumed", backend, "It is used again.", as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from router.audit.chain import is_whole
 from router.audit.files import files_of, find_line, find_policy
-from router.audit.query import Wanted, as_csv
+from router.audit.query import Wanted, as_csv, class_found
 from router.audit.replay import replay
 from router.audit.verification import Verification, verify
 from router.console import ms, or_dash, print_json, table_of
@@ -103,13 +103,15 @@ def show_replay(folder: Path, key: bytes, decision_id: str, *, as_json: bool) ->
                 "differences": again.differences,
                 "left_out": again.left_out,
                 "decision": record["decision"],
-                "words": explain(again.decision),
+                "words": explain(again.decision, class_found(record)),
             }
         )
         return 1 if again.differences else 0
     console = Console()
-    console.print(f"{record['decision_id']}, {_time(record)}, record {record['seq']}, policy {digest[:19]}…")
-    for sentence in explain(again.decision):
+    console.print(
+        f"{record['decision_id']}, {_time(record)}, record {record['seq']}, policy {digest[:19]}…", soft_wrap=True
+    )
+    for sentence in explain(again.decision, class_found(record)):
         console.print(f"  {sentence}", markup=False, highlight=False)
     if again.left_out:
         console.print(f"  The record holds the first backends of the fleet; {again.left_out} more were left out.")

@@ -112,11 +112,13 @@ def devices_revoke(
     url: Url = None,
     key: Key = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take nothing from a device any more; its backend may join again with another key."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
 
     console.RouterClient(url or router_url(config), key).revoke(device_id)
+    console.show_done("revoked", device_id, "Nothing is taken from it any more.", as_json=as_json)
 
 
 @app.command()

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
 from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
+from shared.tables import Rows
 
 _LIMIT_S = 10
 _ANSWER_BYTES = 8 * 1024 * 1024
@@ -164,23 +163,28 @@ def show_invitation(answer: dict[str, Any], base_url: str, *, as_json: bool) -> 
     print(f"Works once, within {answer['valid_s']} s.", file=sys.stderr)  # noqa: T201
 
 
+def show_done(done: str, name: str, meaning: str, *, as_json: bool) -> None:
+    """That something was done to what `name` names, and what follows from it."""
+    if as_json:
+        print_json({done: name})
+    else:
+        Console().print(f"{name}: {done}. {meaning}", markup=False, highlight=False, soft_wrap=True)
+
+
 def show_feedback(kept: dict[str, Any], *, as_json: bool) -> None:
     """What was kept."""
     if as_json:
         print_json(kept)
     else:
-        Console().print(
+        told = (
             f"Kept: {kept['about']} was found to be {kept['class_found']}, and should have been {kept['class_said']}."
         )
+        Console().print(told, soft_wrap=True)
 
 
-def table_of(*columns: str) -> Table:
-    """A table that stays readable in 80 columns: names are never cut, the last column folds."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns[:-1]:
-        table.add_column(name, no_wrap=True)
-    table.add_column(columns[-1], overflow="fold")
-    return table
+def table_of(*columns: str) -> Rows:
+    """A table that stays readable in 80 columns."""
+    return Rows(*columns)
 
 
 def _header(given: str) -> tuple[str, str]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from router.console import RouterClient, or_dash, print_json
 from shared.errors import IsthmusError
+from shared.tables import Rows
 
 _WARNING = {"hot": "yellow", "critical": "red"}
+_COLUMNS = (
+    "backend", "zone", "state", "heat", "derate", "slots", "queue", "tok/s in", "tok/s out", "share", "models", "last"
+)  # fmt: skip
 _DIGEST_CHARS = 8
 _MOST_ROWS = 200
 """A terminal shows no more than that; `--json` has all of them."""
@@ -52,17 +54,13 @@ def shown(answer: dict[str, Any]) -> RenderableType:
     if not backends:
         return Text("No backend is known.")
     differing = {each["model_id"] for each in answer["digest_mismatches"]}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("backend", "zone", "state", "heat", "derate", "slots", "queue", "tok/s in", "out", "share"):
-        table.add_column(name, no_wrap=True)
-    for name in ("models", "last"):
-        table.add_column(name, overflow="fold")
+    table = Rows(*_COLUMNS)
     for each in backends[:_MOST_ROWS]:
         table.add_row(*_row(each, differing))
     return Group(table, *_lines(answer))
 
 
-def _row(each: dict[str, Any], differing: set[str]) -> list[RenderableType]:
+def _row(each: dict[str, Any], differing: set[str]) -> list[str | Text]:
     share = each["share_ratio"]
     return [
         each["backend_id"],

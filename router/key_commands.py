@@ -57,11 +57,14 @@ def list_keys(config: Config = None, as_json: AsJson = False) -> None:
 def revoke(
     key: Annotated[str, typer.Argument(help="Name or id, as `list` shows them.")],
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """Let a key in no more."""
     from router import key_console  # noqa: PLC0415 - keeps `--help` fast
+    from router.console import show_done  # noqa: PLC0415
 
     key_console.revoke(_settings(config), key)
+    show_done("revoked", key, "Routers let it in no more, within a second.", as_json=as_json)
 
 
 def _settings(config: Config) -> RouterSettings:

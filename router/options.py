@@ -20,6 +20,4 @@ Key = Annotated[
 
 def router_url(config: Path | None) -> str:
     """Where the router of these settings is reached from this machine."""
-    settings = load(RouterSettings, "router", config)
-    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    return load(RouterSettings, "router", config).base_url()

@@ -14,8 +14,7 @@
     │   ├── FileUnexpected  ├── LinkRefused  ├── Downgrade  ├── Unsigned  ├── UntrustedKey
     │   └── SignatureInvalid, ChannelRejected, TokenizerMismatch, AdapterRejected
     ├── PackageInUse, SourceUnavailable    a package is held by a running program, or could not be fetched
-    ├── StateUnavailable       the fleet's state store does not answer
-    ├── StartFailed            a program that was started to serve ended or never became ready
+    ├── StateUnavailable, StartFailed      a store does not answer; a started program ended or never became ready
     └── SettingsError          the operator's configuration or machine is at fault
         └── InsufficientMemory    the plan needs more memory than is free
 
@@ -72,6 +71,8 @@ class ClientError(IsthmusError):
 
 class InvalidRequest(ClientError):
     """A field is missing, malformed or out of range (400)."""
+
+    exit_code = 2
 
 
 class ContextLengthExceeded(ClientError):

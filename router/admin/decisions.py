@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from router.audit.files import find_line, find_policy, newest_records
-from router.audit.query import Wanted, row_of, select
+from router.audit.query import Wanted, class_found, row_of, select
 from router.audit.replay import replay
 from router.policy.model import Policy
 from router.policy.words import explain
@@ -83,7 +83,7 @@ class Decisions:
             again = replay(record, written or {})
         except InvalidRequest:  # the policy is gone from the log, or the record is of an older version
             return {"words": [], "same": None}
-        return {"words": list(explain(again.decision)), "same": not again.differences}
+        return {"words": list(explain(again.decision, class_found(record))), "same": not again.differences}
 
     def _older(self, wanted: Wanted) -> list[dict[str, Any]]:
         return list(select(islice(newest_records(self._folder), _SEARCHED), wanted, None))

@@ -108,3 +108,9 @@ def as_csv(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 def _inert(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+
+
+def class_found(record: Mapping[str, Any]) -> PrivacyClass | None:
+    """What the scanner concluded of a recorded request."""
+    found = record.get("class_found")
+    return None if found is None else PrivacyClass(found)

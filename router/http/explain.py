@@ -48,7 +48,7 @@ class Explain:
             "endpoint": endpoint,
             "classification": _classification(found),
             "decision": decision_facts(judged.decision),
-            "words": explain(judged.decision),
+            "words": explain(judged.decision, found.privacy_class),
         }
 
 

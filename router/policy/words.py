@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.policy.model import Candidate, Decision, Reason, Rejected, Rejection
+from router.policy.model import Candidate, Decision, Reason, Rejected, Rejection, Route
 from shared.privacy import Action, PrivacyClass
 
 _CLASS = {
@@ -57,9 +57,10 @@ LISTED = 20
 """Alternatives, and backends that were ruled out, that are named one by one; beyond that they are counted."""
 
 
-def explain(decision: Decision) -> tuple[str, ...]:
-    """Sentences in the order of the decision: class, action, rule, choice, alternatives, rejections."""
-    lines = [_CLASS[decision.privacy_class], _ACTION[decision.action]]
+def explain(decision: Decision, found: PrivacyClass | None = None) -> tuple[str, ...]:
+    """Sentences in the order of the decision: class, action, rule, choice, alternatives, rejections. `found` is what
+    the scanner concluded; None: the class that counted."""
+    lines = [_class_of(decision, found), _ACTION[decision.action]]
     if decision.rule is not None:
         lines.append(f"It falls under the rule {decision.rule}{_cap(decision)}.")
     if decision.candidates:
@@ -70,11 +71,29 @@ def explain(decision: Decision) -> tuple[str, ...]:
         if len(decision.candidates) > 1 + LISTED:
             lines.append(f"After these, {len(decision.candidates) - 1 - LISTED} more could serve it.")
     else:
-        lines.append(f"It is refused: {_REASON[decision.reason]}.")
+        lines.append(f"It is refused: {_why_refused(decision)}.")
     lines.extend(f"Not {_named(r)}: {_REJECTION[r.reason]}." for r in decision.rejected[:LISTED])
     if len(decision.rejected) > LISTED:
         lines.extend(f"Not {n} backends in all: {_REJECTION[why]}." for why, n in decision.rejected_counts.items())
     return tuple(lines)
+
+
+def _class_of(decision: Decision, found: PrivacyClass | None) -> str:
+    """What counted, and whether the scanner found it or somebody asked for it."""
+    counted = decision.privacy_class
+    if found is None or found is counted:
+        return _CLASS[counted]
+    return f"{_CLASS[found]} It counts as {counted}, because the caller or an earlier turn of the session says so."
+
+
+def _why_refused(decision: Decision) -> str:
+    """The reason, or that the caller left out what the rest would have allowed."""
+    left_out = any(each.reason is Rejection.ROUTE_OVERRIDE for each in decision.rejected)
+    if decision.reason is Reason.PRIVACY_UNAVAILABLE and decision.route is Route.CLOUD:
+        return "privacy rules out the cloud, and the caller everything else"
+    if decision.reason is Reason.NO_CAPACITY and left_out:
+        return f"nothing of the tier that the caller chose ({decision.route}) can serve it now"
+    return _REASON[decision.reason]
 
 
 def _cap(decision: Decision) -> str:

@@ -9,12 +9,12 @@ from pathlib import Path
 import orjson
 import typer
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 from shared import __version__
 from shared.doctor import machine, packages
 from shared.doctor.finding import Finding, Verdict, is_failure
+from shared.tables import Rows
 
 _STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.MISSING: "bold red"}
 
@@ -39,10 +39,9 @@ def run(*, config: Path | None, as_json: bool) -> int:
 
 def _print(findings: Sequence[Finding], failed: bool) -> None:
     console = Console()
-    table = Table("tier", "what", "", "found", "what to do", box=None, pad_edge=False)
+    table = Rows("tier", "what", "", "found", "what to do")
     for each in findings:
-        style = _STYLES[each.verdict]
-        cells = (each.tier, each.subject, f"[{style}]{each.verdict}[/]", escape(each.found), escape(each.advice or ""))
-        table.add_row(*cells)
+        verdict = Text(each.verdict, style=_STYLES[each.verdict])
+        table.add_row(each.tier, each.subject, verdict, each.found, each.advice or "")
     console.print(table)
     console.print("Something that an installed tier needs is missing." if failed else "All that is needed is here.")

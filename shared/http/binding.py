@@ -29,8 +29,9 @@ def bind(host: str, port: int, *, setting: str, shared: bool = False, listening:
             listener.listen(1024)
     except OSError as error:
         listener.close()
-        reason = "is already in use" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"Port {port} on {host}: {reason}. Choose another with {setting}.", param=setting) from None
+        in_use = error.errno == errno.EADDRINUSE
+        reason = " is already in use" if in_use else f": {os.strerror(error.errno or 0).lower()}"
+        raise SettingsError(f"Port {port} on {host}{reason}. Choose another with {setting}.", param=setting) from None
     listener.setblocking(False)
     return listener
 

@@ -84,9 +84,12 @@ class TextReporter:
         self._out = out or sys.stdout
         self._colour = self._out.isatty()
         self._began = time.monotonic()
+        self._were_ready: set[str] = set()
 
     def note(self, tier: str, message: str, **fields: Any) -> None:
         """The message with its fields and the seconds since the start."""
+        if message.startswith("ready"):
+            self._were_ready.add(tier)
         seconds = time.monotonic() - self._began
         self._line(tier, f"[{seconds:5.1f} s] {message}{_fields(fields)}")
 
@@ -110,9 +113,10 @@ class TextReporter:
         self._print(f"Logs: {ready.logs}   Stop: Ctrl-C")
 
     def log_line(self, tier: str, line: bytes) -> None:
-        """An event of ours in words; of other programs' lines only what warns."""
+        """An event of ours in words; of other programs' lines only what warns. The error that ends a tier before it was
+        ready ends the run, which says it last."""
         text = short(line)
-        if text is not None:
+        if text is not None and (tier in self._were_ready or not text.startswith("error:")):
             self._line(tier, text)
 
     def _line(self, tier: str, text: str) -> None:

@@ -102,7 +102,7 @@ def test_a_taken_port_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
-        with pytest.raises(SettingsError, match=f"Port {port} on 127.0.0.1: is already in use"):
+        with pytest.raises(SettingsError, match=f"Port {port} on 127.0.0.1 is already in use"):
             supervisor.serve(settings_of(port=port))
 
 

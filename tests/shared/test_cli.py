@@ -80,7 +80,7 @@ def _run(*arguments: str) -> int:
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (InvalidRequest("The name is wrong."), 1, "error: The name is wrong."),
+        (InvalidRequest("The name is wrong."), 2, "error: The name is wrong."),
         (StartFailed("edge: no model"), 1, "error: edge: no model"),
         (SettingsError("Port 1 is taken.\n Choose another."), 2, "error: Port 1 is taken. Choose another."),
         (KeyboardInterrupt(), 130, ""),

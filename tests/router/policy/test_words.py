@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from router.policy import words
 from router.policy.decision import decide
-from router.policy.model import Reason, Rejection
+from router.policy.model import Reason, Rejection, Route
 from shared.fleet import ThermalLevel, Zone
 from shared.privacy import Action, PrivacyClass
 from tests.router.policy.builders import NOW_MS, backend, facts, fleet, policy
@@ -43,3 +43,20 @@ def test_every_member_has_its_words() -> None:
     ]
     for members, table in tables:
         assert set(table) == set(members)  # type: ignore[call-overload]
+
+
+def test_a_class_that_the_caller_asked_for_is_not_said_to_be_found() -> None:
+    decision = decide(facts(PrivacyClass.SECRET), fleet(backend("phone")), policy(), NOW_MS)
+    assert words.explain(decision, PrivacyClass.PUBLIC)[0] == (
+        "Nothing personal or secret was found in this request. It counts as secret, because the caller or an earlier "
+        "turn of the session says so."
+    )
+    assert words.explain(decision, PrivacyClass.SECRET)[0] == "This request holds a credential."
+
+
+def test_a_place_that_the_caller_left_out_is_not_said_to_be_unable() -> None:
+    both = fleet(backend("phone"), backend("ray", Zone.CLOUD))
+    personal = decide(facts(PrivacyClass.PERSONAL, route=Route.CLOUD), both, policy(), NOW_MS)
+    assert "It is refused: privacy rules out the cloud, and the caller everything else." in words.explain(personal)
+    public = decide(facts(route=Route.CLOUD), fleet(backend("phone")), policy(), NOW_MS)
+    assert "It is refused: nothing of the tier that the caller chose (cloud) can serve it now." in words.explain(public)

@@ -138,7 +138,7 @@ def test_a_taken_port_is_one_clear_line() -> None:
             bind("127.0.0.1", port, setting="router.port")
     finally:
         taken.close()
-    assert caught.value.message == f"Port {port} on 127.0.0.1: is already in use. Choose another with router.port."
+    assert caught.value.message == f"Port {port} on 127.0.0.1 is already in use. Choose another with router.port."
     assert caught.value.param == "router.port"
 
 

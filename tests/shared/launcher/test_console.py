@@ -77,3 +77,13 @@ def test_a_log_line_in_short(line: bytes, shown: str | None) -> None:
 
 def test_control_characters_of_a_log_never_reach_the_terminal() -> None:
     assert "\x1b" not in (short(b'{"event": "a", "level": "info", "name": "\\u001b[2J"}') or "")
+
+
+def test_the_error_that_ends_a_tier_before_it_was_ready_is_left_to_the_end_of_the_run() -> None:
+    out = io.StringIO()
+    reporter = TextReporter(out)
+    reporter.log_line("edge", b"error: Setting edge.slots: too small.")
+    assert out.getvalue() == ""
+    reporter.note("edge", "ready after 1.0 s")
+    reporter.log_line("edge", b"error: it broke")
+    assert "edge   | error: it broke" in out.getvalue()
