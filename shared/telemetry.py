@@ -54,7 +54,6 @@ class HttpMetrics:
             registry=registry,
         )
 
-
     def spans_ended_as(self, outcome: str, count: int) -> None:
         """Count spans: `exported`, `queue_full`, `export_failed` or `shutdown`. From any thread."""
         self.trace_spans.labels(outcome).inc(count)

@@ -12,7 +12,9 @@ from shared.tracing.port import Span
 
 
 @contextlib.asynccontextmanager
-async def admitted(span: Span, prepared: EngineRequest, slot: contextlib.AbstractAsyncContextManager[None]) -> AsyncIterator[None]:
+async def admitted(
+    span: Span, prepared: EngineRequest, slot: contextlib.AbstractAsyncContextManager[None]
+) -> AsyncIterator[None]:
     """Hold `slot`; the span `admission` lasts as long as it was waited for."""
     async with contextlib.AsyncExitStack() as held:
         with span.child("admission", facts={c.SLOTS: prepared.slots}):

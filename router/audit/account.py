@@ -35,12 +35,12 @@ class Attempt:
 
     backend_id: str
     tier: str
-    kind: AttemptKind = AttemptKind.FIRST
     outcome: str | None = None
     status: int | None = None
     ttft_ms: float | None = None
     duration_ms: float | None = None
     completion_tokens: int | None = None
+    kind: AttemptKind = AttemptKind.FIRST
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ class Dispatcher:
         self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt], kind: AttemptKind
     ) -> Exchange:
         """An attempt that is counted and not sent yet."""
-        attempt = Attempt(candidate.backend_id, candidate.zone.tier, kind)
+        attempt = Attempt(candidate.backend_id, candidate.zone.tier, kind=kind)
         attempts.append(attempt)
         span = spans.begun(job, candidate, attempt, len(attempts))
         return Exchange(job, candidate, ledger, attempt, self._limits, self._clock, span)

@@ -7,7 +7,7 @@ from router.dispatch.job import Job
 from router.dispatch.verdict import Outcome
 from router.policy.model import Candidate
 from shared.tracing import conventions as c
-from shared.tracing.port import Span
+from shared.tracing.port import Facts, Span
 
 _NO_FAILURE = frozenset({Outcome.OK, Outcome.CLIENT_LEFT, Outcome.HEDGE_LOST})
 
@@ -17,7 +17,7 @@ def begun(job: Job, candidate: Candidate, attempt: Attempt, number: int) -> Span
     if not job.span.recording:
         return job.span
     asked = c.asked_facts(job.path, job.model, stream=job.stream, url=candidate.url)
-    own = {
+    own: Facts = {
         c.TIER: candidate.zone.tier,
         c.ZONE: candidate.zone,
         c.BACKEND: candidate.backend_id,

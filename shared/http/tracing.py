@@ -20,7 +20,8 @@ _TRACED = frozenset(endpoint.value for endpoint in Endpoint)
 
 def span_of(request: web.Request) -> Span:
     """The span of a request."""
-    return request.get(_SPAN, NO_SPAN)
+    span: Span = request.get(_SPAN, NO_SPAN)
+    return span
 
 
 def carried_by(request: web.Request) -> Carried | None:

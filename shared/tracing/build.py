@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from shared.errors import SettingsError
 from shared.tracing.port import NoTracer, Tracer
 from shared.tracing.settings import TracingSettings
 
+_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 OnSpans = Callable[[str, int], None]
 """Is told what became of how many spans: `exported`, `queue_full`, `export_failed` or `shutdown`; from any thread."""
 
@@ -47,7 +49,7 @@ def _headers_in(path: str | None, setting: str) -> dict[str, str]:
             continue
         name, colon, value = line.partition(":")
         name, value = name.strip(), value.strip()
-        if not colon or not name.isascii() or not name.isprintable() or " " in name or not value.isascii():
+        if not colon or not _NAME.fullmatch(name) or not value.isascii() or not value.isprintable():
             raise SettingsError(f"Line {number} of {path} is not `Name: value`.", param=setting)
         headers[name] = value
     return headers

@@ -62,9 +62,7 @@ def http_facts(method: str, route: str) -> dict[str, Fact]:
     return {HTTP_METHOD: method, HTTP_ROUTE: route, OPERATION: operation_of(route)}
 
 
-def asked_facts(
-    endpoint: str, model: str | None, *, stream: bool, url: str | None = None
-) -> dict[str, Fact]:
+def asked_facts(endpoint: str, model: str | None, *, stream: bool, url: str | None = None) -> dict[str, Fact]:
     """What is known as a model is asked."""
     facts: dict[str, Fact] = {
         OPERATION: operation_of(endpoint),

@@ -219,7 +219,7 @@ class _Told(SpanExporter):
 def _exporter(settings: TracingSettings, endpoint: str, headers: Mapping[str, str]) -> SpanExporter:
     session = requests.Session()
     session.trust_env = False  # neither a proxy nor credentials that some file holds for that host
-    return OTLPSpanExporter(
+    exporter: SpanExporter = OTLPSpanExporter(
         endpoint=endpoint,
         certificate_file=settings.ca_file,
         headers=dict(headers),
@@ -227,6 +227,7 @@ def _exporter(settings: TracingSettings, endpoint: str, headers: Mapping[str, st
         compression=Compression.Gzip,
         session=session,
     )
+    return exporter
 
 
 def _told(facts: Facts) -> dict[str, str | bool | int | float | Sequence[str]]:

@@ -1,4 +1,4 @@
-"""Reads the trace context that a caller sends (W3C Trace Context and Baggage); what breaks the format is as if unsent."""
+"""Reads the trace context that a caller sends (W3C Trace Context, Baggage); what breaks the format is as if unsent."""
 
 from __future__ import annotations
 

@@ -95,6 +95,7 @@ async def test_settings_let_tracestate_go_to_clouds(
     router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], tracing=tracing)
     async with router.ask(headers={**GIVEN, "tracestate": "vendor=1"}) as response:
         assert response.status == 200
+    await _trace(collector)
     assert cloud.exchanges[0].headers["tracestate"] == "vendor=1"
 
 
@@ -205,7 +206,9 @@ async def test_a_stream_that_goes_on_elsewhere_is_one_trace(
 ) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text("rules: [{name: resume, act: {resume: true}}]\n")
-    models = (ServedModel(model_id=MODEL, context_tokens=2048, digest="sha256:" + "a" * 64, features=("continuation",)),)
+    models = (
+        ServedModel(model_id=MODEL, context_tokens=2048, digest="sha256:" + "a" * 64, features=("continuation",)),
+    )
     async with Upstream() as second:
         router = await start_router(policy={"file": policy}, tracing=_tracing(collector))
         await router.report(edge, "edge-1", models=models, decode_tokens_per_s=100.0, prefill_tokens_per_s=900.0)
@@ -256,6 +259,7 @@ async def test_a_cut_stream_and_a_client_that_leaves_end_differently(
     edge.default = lambda exchange: answers.stream("a", "b", "c", gap_s=5)
     async with router.ask(stream=True) as response:
         await response.content.readany()
+        response.close()
     await _trace(collector, 2)
     left = collector.named(REQUEST)[-1]
     assert (left.facts["isthmus.outcome"], left.failed) == ("client_left", False)
