@@ -62,7 +62,11 @@ def test_one_package_has_one_version_in_all_lists() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("edge-router", ("edge", "router", "loadtest")), ("cloud-cpu", ("cloud",)), ("dev", ("dev",))],
+    [
+        ("edge-router", ("edge", "router", "loadtest", "otel")),
+        ("cloud-cpu", ("cloud", "otel")),
+        ("dev", ("otel", "dev")),
+    ],
 )
 def test_a_list_holds_what_its_extras_ask_for(name: str, parts: tuple[str, ...]) -> None:
     pinned = pins(name)
