@@ -84,6 +84,17 @@ async def test_no_slot_and_no_place_is_a_failed_admission(
     assert [span.failed for span in left] == [False, False]
 
 
+async def test_ollamas_routes_are_traced_alike(traced: Running, engine: FakeEngine, collector: Collector) -> None:
+    engine.server.default = plays(answer_of("x"))
+    body = {"model": MODEL, "prompt": "canary", "stream": False, "raw": True}
+    async with traced.session.post(f"{traced.url}/api/generate", json=body) as response:
+        assert response.status == 200
+    await until(lambda: bool(collector.named("POST /api/generate")))
+    request, work = _one(collector.spans, "POST /api/generate"), _one(collector.spans, f"text_completion {MODEL}")
+    assert work.parent_id == request.span_id and request.facts["gen_ai.usage.output_tokens"] == 6
+    assert b"canary" not in b"".join(collector.raw)
+
+
 async def _left(running: Running) -> None:
     async with running.chat(stream=True) as response:
         await response.read()
