@@ -17,6 +17,7 @@ from shared import enrolment
 from shared.clock import Clock
 from shared.enrolment import Join, Joined
 from shared.errors import BackendUnreachable, IsthmusError, SettingsError
+from shared.local_keys import local_key
 from shared.state.port import StateStore
 
 _KEY_NAME = "device"
@@ -120,8 +121,8 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     url = router_url_of(settings, joined)
     if url is None:
         return None
-    key = None if router.key_file is None else _secret_in(router.key_file, "edge.router.key_file")
-    return HttpReporter(url, key=key, sign=signer_in(settings.enrolment_dir))
+    given = None if router.key_file is None else _secret_in(router.key_file, "edge.router.key_file")
+    return HttpReporter(url, key=lambda: given or local_key(url, "agent"), sign=signer_in(settings.enrolment_dir))
 
 
 def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | None:
