@@ -338,6 +338,7 @@ class Agent:
             thermal=self.thermal,
             memory=self.memory,
             lifecycle=self.lifecycle,
+            clock=self._clock,
             registry=registry,
             status=self.status,
             retry_after_hot_s=self._retry_after_hot_s,

@@ -64,7 +64,7 @@ from router.settings import (
     SessionSettings,
     StaticModelSettings,
 )
-from router.stores import Stores, file_registers, open_stores, secret_in
+from router.stores import Stores, file_registers, open_stores
 from router.workers.member import Member, MemberStorage
 from shared.breaker import BreakerRules
 from shared.clock import Clock
@@ -74,6 +74,7 @@ from shared.http.lifecycle import Lifecycle
 from shared.http.tls import ClientTls, TlsFiles
 from shared.keys import ApiKey
 from shared.local_keys import LocalKeys
+from shared.secret_files import secret_in
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from router.settings import RouterSettings
-from router.stores import secret_in
 from shared.http.tls import ClientTls, TlsFiles
 from shared.local_keys import local_key
+from shared.secret_files import secret_in
 from shared.settings import load
 
 _SETTING = "router.client"

@@ -16,6 +16,7 @@ from shared.keys import KeyLimits, Scope
 from shared.local_keys import RESERVED_PREFIX
 from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
+from shared.state.settings import RedisSettings
 
 Url = Annotated[
     str,
@@ -196,14 +197,6 @@ class RetrySettings(_Section):
     backoff_cap_ms: int = Field(200, ge=0, description="Upper bound of any wait before a retry.")
 
 
-class RedisTlsSettings(_Section):
-    """Certificates for Redis over TLS, in PEM; new connections use what the files hold now."""
-
-    ca_file: Path | None = Field(default=None, description="Authorities to trust; unset: those of the system.")
-    cert_file: Path | None = Field(default=None, description="Certificate shown to Redis, for mutual TLS.")
-    key_file: Path | None = Field(default=None, description="Its private key.")
-
-
 class OutlierSettings(_Section):
     """When a backend is left alone although it never failed three times in a row."""
 
@@ -250,26 +243,10 @@ class ClientSettings(_CertificateSettings):
     )
 
 
-class StateSettings(_Section):
+class StateSettings(RedisSettings):
     """Where fleet state lives."""
 
     kind: Literal["memory", "redis"] = Field("memory", description="memory: one router; redis: many.")
-    url: str | None = Field(
-        default=None,
-        description="Redis address as a URL; wins over host and port: redis://, unix://, redis+sentinel://A,B/MASTER, "
-        "redis+cluster://A,B; rediss… with TLS.",
-    )
-    host: str = Field("127.0.0.1", description="Host of Redis.")
-    port: int = Field(6379, ge=1, le=65535, description="Port of Redis.")
-    username: str | None = Field(default=None, description="ACL user of Redis; unset: the default user.")
-    password_file: Path | None = Field(default=None, description="File with the password of Redis.")
-    sentinel_password_file: Path | None = Field(default=None, description="File with the password of the sentinels.")
-    tls: RedisTlsSettings | None = Field(default=None, description="TLS to Redis; unset: as the URL says.")
-    fleet: str = Field(
-        "fleet",
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
-        description="Name of the fleet in Redis: routers of one name share devices, keys and limits.",
-    )
     refresh_ms: int = Field(250, ge=50, description="How often the fleet is read from Redis.")
     last_known_s: float = Field(15, ge=0, description="How long the last known fleet is used while Redis is gone.")
 

@@ -12,14 +12,14 @@ from aiohttp import web
 
 from edge.scheduling.speculation import RequestKind, SpeculationMode
 from edge.service import fit
+from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.answer import StreamAnswer
-from edge.service.assembly import Assembly
-from edge.service.chunks import ChunkStream
 from edge.service.closing import Closing
 from edge.service.control_tokens import ControlTokens
 from edge.service.deadline import answering
+from edge.service.dialect import Asked, Dialect
 from edge.service.engine_client import EngineClient
 from edge.service.grammar_check import GrammarCheck
 from edge.service.rates import Rates, Timings
@@ -34,7 +34,6 @@ from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.http.names import OUTPUT_CAP_HEADER
-from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
 
@@ -67,7 +66,7 @@ class _Outcome:
 
 
 class Generation:
-    """Serves `/v1/chat/completions` and `/v1/completions`."""
+    """Serves every route that generates text, in whichever dialect."""
 
     def __init__(
         self,
@@ -99,41 +98,58 @@ class Generation:
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
-    async def serve(self, request: web.Request, endpoint: Endpoint, owner: str | None = None) -> web.StreamResponse:
+    async def serve(self, request: web.Request, dialect: Dialect, owner: str | None = None) -> web.StreamResponse:
         """Answer one request of the key called `owner`; raises what `shared.http.errors` turns into an answer."""
-        with self._counted(endpoint) as outcome, self._lifecycle.request():
+        with self._counted(dialect.route) as outcome, self._lifecycle.request():
             if self._lifecycle.in_flight > self._limits.connections:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
             outcome.owner = owner
-            prepared = await self._prepared(request, endpoint, outcome)
+            limits = self._limits
+            _, body = await read_object(
+                request, limit_bytes=limits.body_bytes, limit_s=limits.body_s, typed=dialect.typed
+            )
+            asked = dialect.read(body)
+            if asked.at_once is not None:
+                return await self._at_once(asked, asked.at_once)
+            prepared = await self._prepared(asked, outcome)
             if prepared.stream:
-                return await self._stream(request, prepared, outcome)
-            return await self._whole(prepared, outcome)
+                return await self._stream(request, dialect, prepared, outcome)
+            return await self._whole(dialect, prepared, outcome)
 
-    async def _prepared(self, request: web.Request, endpoint: Endpoint, outcome: _Outcome) -> EngineRequest:
-        limits = self._limits
-        _, body = await read_object(request, limit_bytes=limits.body_bytes, limit_s=limits.body_s)
-        validate(endpoint, body)
-        outcome.kind = kind_of(body)
+    async def _at_once(self, asked: Asked, answer: bytes) -> web.StreamResponse:
+        """`answer`, if the model serves."""
+        base = self._served.require().model_id
+        served_name(asked.body, base)
+        await self._adapters.chosen(asked.body, base)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _prepared(self, asked: Asked, outcome: _Outcome) -> EngineRequest:
+        validate(asked.endpoint, asked.body)
+        outcome.kind = kind_of(asked.body)
         facts = self._served.require()
-        prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
-        chosen = await self._adapters.chosen(body, facts.model_id)
+        prepared = translate(asked.endpoint, asked.body, facts, output_cap_tokens=self._measures().output_cap_tokens)
+        chosen = await self._adapters.chosen(asked.body, facts.model_id)
         prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
+        if asked.limit_is_bound:
+            prepared = prepared.without_promise()
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         await self._grammars.check(prepared.grammar)
         return prepared
 
-    async def _stream(self, request: web.Request, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome
+    ) -> web.StreamResponse:
         answer = StreamAnswer(
             request,
+            dialect,
             {"x-request-id": request[REQUEST_ID]} | _cap_header(prepared),
             clock=self._clock,
             keepalive_s=self._limits.keepalive_s,
             stall_limit_s=self._limits.client_stall_s,
         )
-        chunks = ChunkStream(prepared)
+        chunks = dialect.chunks(prepared)
         held: list[bytes] = []
         try:
             async with answer.kept_alive(), self._events(prepared, outcome) as events:
@@ -156,8 +172,8 @@ class Generation:
         self._observe_end(chunks.closing, outcome)
         return await answer.finish()
 
-    async def _whole(self, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
-        assembly = Assembly(prepared)
+    async def _whole(self, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
+        assembly = dialect.whole(prepared)
         async with self._events(prepared, outcome) as events:
             async for event in events:
                 first = not assembly.has_content
@@ -199,7 +215,7 @@ class Generation:
             raise NotReady("The device has taken back slots that this request needs.")
 
     @contextlib.contextmanager
-    def _counted(self, endpoint: Endpoint) -> Iterator[_Outcome]:
+    def _counted(self, route: str) -> Iterator[_Outcome]:
         """Count the request in flight for as long as the block runs, and its outcome at the end, whatever that is."""
         outcome = _Outcome()
         self._metrics.in_flight.inc()
@@ -220,7 +236,7 @@ class Generation:
             raise
         finally:
             self._metrics.in_flight.dec()
-            self._metrics.requests.labels(route=endpoint.value, outcome=outcome.name).inc()
+            self._metrics.requests.labels(route=route, outcome=outcome.name).inc()
 
     def _observe_first(self, started_ms: int) -> None:
         self._metrics.ttft.observe((self._clock.now_ms() - started_ms) / 1000)

@@ -15,6 +15,8 @@ from shared.openai.envelope import envelope_bytes
 
 REQUEST_ID = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Shape = Callable[[web.Request, IsthmusError], bytes]
+"""The body that tells a request of an error."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
 
 
@@ -26,9 +28,11 @@ def request_id_of(request: web.Request) -> str:
     return f"req-{secrets.token_hex(12)}"
 
 
-def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
-    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong."""
-    response = web.Response(status=error.status, body=envelope_bytes(error), content_type="application/json")
+def error_response(error: IsthmusError, *, close: bool = False, body: bytes | None = None) -> web.Response:
+    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong; without a `body`, in the
+    OpenAI envelope."""
+    content = envelope_bytes(error) if body is None else body
+    response = web.Response(status=error.status, body=content, content_type="application/json")
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     if error.status == 401:
@@ -39,8 +43,13 @@ def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
     return response
 
 
-def middleware(component: str) -> Middleware:
-    """Middleware that gives each request an id and each failure the OpenAI envelope."""
+def _enveloped(_: web.Request, error: IsthmusError) -> bytes:
+    return envelope_bytes(error)
+
+
+def middleware(component: str, shape: Shape = _enveloped) -> Middleware:
+    """Middleware that gives each request an id and each failure a body of this shape: the OpenAI envelope, unless
+    routes of another API are served."""
     log = logs.get(component)
 
     @web.middleware
@@ -50,14 +59,14 @@ def middleware(component: str) -> Middleware:
         try:
             response = await handler(request)
         except IsthmusError as error:
-            response = _answer(request, error)
+            response = _answer(request, error, shape)
         except web.HTTPException as error:
-            response = _answer(request, _of_http(error))
+            response = _answer(request, _of_http(error), shape)
         except (ConnectionResetError, web.RequestPayloadError):
             raise
         except Exception:  # the edge of every handler: one log line that holds no content
             log.exception("unhandled", request_id=request_id)
-            response = _answer(request, IsthmusError("The server failed on this request."))
+            response = _answer(request, IsthmusError("The server failed on this request."), shape)
         if not response.prepared:
             response.headers.setdefault("x-request-id", request_id)
         return response
@@ -65,7 +74,7 @@ def middleware(component: str) -> Middleware:
     return handle
 
 
-def _answer(request: web.Request, error: IsthmusError) -> web.Response:
+def _answer(request: web.Request, error: IsthmusError, shape: Shape) -> web.Response:
     """The answer for `error`, unless one has begun.
 
     Raises:
@@ -74,7 +83,7 @@ def _answer(request: web.Request, error: IsthmusError) -> web.Response:
     """
     if request.writer.output_size > 0:
         raise ConnectionResetError
-    return error_response(error)
+    return error_response(error, body=shape(request, error))
 
 
 def _of_http(error: web.HTTPException) -> IsthmusError:
