@@ -96,6 +96,14 @@ class Router:
     denials: Denials
 
 
+class Place(NamedTuple):
+    """What a process has besides its settings: the parent of which it is one of several workers, and the keys that its
+    home knows."""
+
+    member: Member | None = None
+    local: LocalKeys | None = None
+
+
 class _Fleet(NamedTuple):
     """Everything by which the fleet is known and reached."""
 
@@ -130,17 +138,12 @@ def check_binding(settings: RouterSettings) -> None:
 
 
 async def build_router(
-    settings: RouterSettings,
-    clock: Clock,
-    *,
-    scanner: TextScanner | None = None,
-    member: Member | None = None,
-    local: LocalKeys | None = None,
+    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, place: Place | None = None
 ) -> Router:
-    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before,
-    `member` says that this is one of several workers, and `local` are the keys that this home knows. Raises
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before. Raises
     SettingsError: a file, folder, policy or address in the settings does not work.
     """
+    member, local = place or Place()
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
@@ -175,14 +178,8 @@ async def build_router(
     admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, fleet.stale.limit_ms, folder)
     loops = [handlers.inference.expire, denials.run, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
     loops += stores.loops
-    after = (
-        denials.close,
-        audit.flush,
-        quota.close,
-        *stores.after,
-        fleet.session.close,
-        _closing(classifier.close, storage.close),
-    )
+    closing = _closing(classifier.close, storage.close)
+    after = (denials.close, audit.flush, quota.close, *stores.after, fleet.session.close, closing)
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
     tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
     trace(application, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from router.app import audit_storage, build_router, check_binding
+from router.app import Place, audit_storage, build_router, check_binding
 from router.audit.storage import AuditStorage
 from router.settings import RouterSettings
 from router.stores import STATE_TTL_S
@@ -97,7 +97,7 @@ async def _serve(settings: RouterSettings, listener: socket.socket, hub: Path | 
     if hub is not None:
         member = Member()
         await member.join(hub, on_parent_gone=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    router = await build_router(settings, clock, member=member, local=local)
+    router = await build_router(settings, clock, place=Place(member, local))
     settle_memory()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.policies.reload_soon)
     following = None if tls is None else asyncio.create_task(tls.following.run(clock))
