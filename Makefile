@@ -5,7 +5,7 @@ SHELL := /bin/bash
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-slow bench bench-cloud \
-	bench-edge bench-router chaos clean
+	bench-edge bench-router chaos docs clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -51,6 +51,7 @@ check: ## Format, lint, types, import contracts, layout
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m pytest -q tests/architecture/test_style.py tests/architecture/test_contracts.py
 
 test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole suite against the built wheel
@@ -60,6 +61,11 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console" $(ARGS:tests/%=%),code=0; \
 		$(PYTEST) -m "not slow and not console" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
 		$(PYTEST) -m "not slow and not console" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+
+docs: ## Build the documentation into build/site; a broken link or a page that nothing names fails
+	@$(INSTALL) docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The documentation is in build/site; begin with build/site/index.html."
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes edge-router.txt and dev.txt again from the extras of pyproject.toml, each the whole closure, pinned.
+# Makes edge-router.txt, dev.txt and docs.txt again from the extras of pyproject.toml, each the whole closure, pinned.
 #
 #   requirements/lock.sh
 #
@@ -25,3 +25,5 @@ lock() { # lock FILE EXTRAS TITLE
 
 lock edge-router.txt edge,router,loadtest "Edge agent, router and load tests: the whole closure of isthmus[edge,router,loadtest]."
 lock dev.txt edge,router,loadtest,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
+grep -hv '^#' requirements/{edge-router,dev,console}.txt | LC_ALL=C sort -fu >>"$work/constraints.txt"
+lock docs.txt docs "What builds the documentation as a site: the closure of isthmus[docs], alone."

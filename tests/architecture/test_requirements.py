@@ -15,7 +15,7 @@ from packaging.version import Version
 
 from tests.architecture.sources import ROOT
 
-LISTS = ("cloud-cpu", "console", "dev", "edge-router")
+LISTS = ("cloud-cpu", "console", "dev", "docs", "edge-router")
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][^\s;]*)\Z")
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "numba", "llvmlite"}
 ONLY_DECLARED = {
@@ -62,7 +62,12 @@ def test_one_package_has_one_version_in_all_lists() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("edge-router", ("edge", "router", "loadtest")), ("cloud-cpu", ("cloud",)), ("dev", ("dev",))],
+    [
+        ("edge-router", ("edge", "router", "loadtest")),
+        ("cloud-cpu", ("cloud",)),
+        ("dev", ("dev",)),
+        ("docs", ("docs",)),
+    ],
 )
 def test_a_list_holds_what_its_extras_ask_for(name: str, parts: tuple[str, ...]) -> None:
     pinned = pins(name)

@@ -124,7 +124,7 @@ async def test_a_rule_says_whose_answers_are_scanned(
     await router.report(edge)
     edge.script(answers.completion("It is 4111 1111 1111 1111, is it not?"))
     async with router.ask() as response:
-        assert ("4111" not in await response.text()) is held
+        assert ("4111 1111" not in await response.text()) is held
 
 
 async def test_explain_names_the_rule(router: RunningRouter) -> None:
