@@ -25,7 +25,8 @@ EDGE_BENCHES := edge_overhead engine_changes stall speculation prediction
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
-SIDE_BY_SIDE := architecture contracts helm loadtests router shared
+SIDE_BY_SIDE := architecture contracts helm loadtests router shared \
+	$(addprefix edge/,devices memory packages scheduling)
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 

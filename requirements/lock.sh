@@ -24,8 +24,8 @@ lock() { # lock FILE EXTRAS TITLE
     mv "$work/list" "requirements/$1"
 }
 
-lock edge-router.txt edge,router,loadtest "Edge agent, router and load tests: the whole closure of isthmus[edge,router,loadtest]."
-lock dev.txt edge,router,loadtest,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
+lock edge-router.txt edge,router,loadtest,otel "Edge agent, router, load tests and traces: the whole closure of isthmus[edge,router,loadtest,otel]."
+lock dev.txt edge,router,loadtest,otel,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
 grep -hv '^#' requirements/{edge-router,dev,console}.txt | LC_ALL=C sort -fu >>"$work/constraints.txt"
 lock docs.txt docs "What builds the documentation as a site: the closure of isthmus[docs], alone."
 

@@ -72,10 +72,12 @@ from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
 from shared.http.tls import ClientTls, TlsFiles
+from shared.http.tracing import trace
 from shared.keys import ApiKey
 from shared.secret_files import secret_in
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
+from shared.tracing.build import build_tracer
 
 DRAINS_INTERVAL_S = 1.0
 """How soon a router sees what another one drained."""
@@ -167,6 +169,8 @@ async def build_router(
     loops += stores.loops
     after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
+    tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
+    trace(application, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))
     return Router(application, lifecycle, fleet.directory, registry, policies)
 
 
@@ -285,7 +289,10 @@ def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member:
 def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
     timeouts, retry = settings.timeouts, settings.retry
     return Dispatcher(
-        {"edge": EdgeClient(session), "cloud": CloudClient(session)},
+        {
+            "edge": EdgeClient(session),
+            "cloud": CloudClient(session, with_riders=settings.tracing.riders_to_clouds),
+        },
         health,
         limits=ExchangeLimits(
             first_token_s=timeouts.first_token_s,

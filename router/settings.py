@@ -16,6 +16,7 @@ from shared.keys import KeyLimits, Scope
 from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
 from shared.state.settings import RedisSettings
+from shared.tracing.settings import TracingSettings
 
 Url = Annotated[
     str,
@@ -267,6 +268,16 @@ class AuditSettings(_Section):
         return self
 
 
+class RouterTracingSettings(TracingSettings):
+    """Traces, and what of a caller's trace goes on to clouds."""
+
+    riders_to_clouds: bool = Field(
+        False,
+        description="Send tracestate and baggage of callers to clouds too. They are text that is not scanned; edge "
+        "agents always get them.",
+    )
+
+
 class RouterSettings(SectionSettings, section="router"):
     """Section `router`."""
 
@@ -307,6 +318,9 @@ class RouterSettings(SectionSettings, section="router"):
     state: StateSettings = Field(default_factory=StateSettings, description="Where fleet state lives.")
     devices: DeviceSettings = Field(default_factory=DeviceSettings, description="Devices that joined.")
     audit: AuditSettings = Field(default_factory=AuditSettings, description="Where the record of requests goes.")
+    tracing: RouterTracingSettings = Field(
+        default_factory=RouterTracingSettings, description="Where traces go (OpenTelemetry)."
+    )
     keepalive_s: float = Field(15, ge=0, description="Silence after which a stream gets a comment line; 0: never.")
     drain_limit_s: float = Field(30, ge=0, description="Time that running requests get at shutdown.")
 

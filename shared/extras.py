@@ -14,6 +14,8 @@ ENGINES = {"edge": "xllamacpp", "router": "google-re2", "cloud": "ray", "loadtes
 """The requirement of each extra that tells whether the extra was meant to be here: what the tier is built on. Its
 other requirements are often present for another reason."""
 TIER_EXTRAS = tuple(ENGINES)
+FEATURES = {"otel": "opentelemetry-exporter-otlp-proto-http"}
+"""Extras that any tier takes beside its own, and the requirement that tells whether one was meant to be here."""
 SHORT_COMMANDS = {"chat": "router", "run": "router", "pull": "edge", "list": "edge", "ps": "edge", "rm": "edge"}
 """Commands that stand beside the tiers, and the tier that each belongs to."""
 
@@ -37,8 +39,9 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Whether this tier was meant to run here."""
-        return any(each.name == ENGINES[self.name] and each.version is not None for each in self.requirements)
+        """Whether this tier, or this feature, was meant to be here."""
+        told_by = (ENGINES | FEATURES)[self.name]
+        return any(each.name == told_by and each.version is not None for each in self.requirements)
 
     @property
     def missing(self) -> tuple[Installed, ...]:

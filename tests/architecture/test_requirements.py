@@ -65,9 +65,9 @@ def test_one_package_has_one_version_in_all_lists() -> None:
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("edge-router", ("edge", "router", "loadtest")),
-        ("cloud-cpu", ("cloud",)),
-        ("dev", ("dev",)),
+        ("edge-router", ("edge", "router", "loadtest", "otel")),
+        ("cloud-cpu", ("cloud", "otel")),
+        ("dev", ("otel", "dev")),
         ("docs", ("docs",)),
     ],
 )
