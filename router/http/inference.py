@@ -22,7 +22,7 @@ from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
 from router.fleet.traffic import Traffic
 from router.http import spans
-from router.http.access import Doorkeeper
+from router.http.access import COUNTED, Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
 from router.http.judge import Judge, Judged, permit_of
 from router.http.outlet import ClientStream
@@ -128,7 +128,7 @@ class Inference:
             if task is not None:
                 self._running.discard(task)
             parts.metrics.in_flight.dec()
-            self._close(account)
+            self._close(account, recorded=COUNTED not in request)
 
     def _opened(self, request: web.Request) -> Account:
         parts = self._parts
@@ -365,7 +365,7 @@ class Inference:
             headers["Retry-After"] = str(refused.retry_after_s)
         return web.Response(status=answer.status, body=answer.body, content_type="application/json", headers=headers)
 
-    def _close(self, account: Account) -> None:
+    def _close(self, account: Account, *, recorded: bool) -> None:
         parts = self._parts
         now_ms = parts.clock.now_ms()
         metrics = parts.metrics
@@ -377,7 +377,8 @@ class Inference:
         if (decision := account.decision) is not None:
             tried = (attempt.backend_id for attempt in account.attempts)
             parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
-        parts.audit.record(account.record(now_ms))
+        if recorded:
+            parts.audit.record(account.record(now_ms))
         spans.closed(account)
 
 
