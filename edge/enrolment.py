@@ -17,6 +17,7 @@ from shared import enrolment
 from shared.clock import Clock
 from shared.enrolment import Join, Joined
 from shared.errors import BackendUnreachable, IsthmusError, SettingsError
+from shared.local_keys import local_key
 from shared.secret_files import secret_in
 from shared.state.port import StateStore
 from shared.state.settings import RedisSettings
@@ -122,9 +123,8 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     url = router_url_of(settings, joined)
     if url is None:
         return None
-    return HttpReporter(
-        url, key=secret_in(router.key_file, "edge.router.key_file"), sign=signer_in(settings.enrolment_dir)
-    )
+    given = secret_in(router.key_file, "edge.router.key_file")
+    return HttpReporter(url, key=lambda: given or local_key(url, "agent"), sign=signer_in(settings.enrolment_dir))
 
 
 def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | None:

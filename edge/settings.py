@@ -16,6 +16,7 @@ from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings, home
 from shared.state.settings import RedisSettings
+from shared.tracing.settings import TracingSettings
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -277,6 +278,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="Where traces go (OpenTelemetry).")
     keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
 
     @field_validator("keys")

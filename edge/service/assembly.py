@@ -52,6 +52,7 @@ class Assembly:
             self._logprobs.rewrite(chunk)
         if self._calls is not None:
             self._calls.rewrite(chunk)
+        self.closing.finish(chunk)
         if not self._head:
             self._head = {name: chunk.get(name) for name in ("id", "created", "system_fingerprint")}
             self._head["model"] = self._model or chunk.get("model")

@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from edge.scheduling.speculation import RequestKind, SpeculationMode
-from edge.service import fit
+from edge.service import fit, spans
 from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
@@ -34,8 +34,11 @@ from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.http.names import OUTPUT_CAP_HEADER
+from shared.http.tracing import span_of
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
+from shared.tracing.conventions import OUTCOME
+from shared.tracing.port import NO_SPAN, Span
 
 _CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical", "memory_critical"})
 
@@ -60,6 +63,7 @@ class _Outcome:
     name: str = "ok"
     started_ms: int = 0
     owner: str | None = None
+    span: Span = field(default=NO_SPAN, repr=False)
     kind: RequestKind = RequestKind.PROSE
     mode: SpeculationMode | None = None
     """How the engine decodes for this request; None where it shares the engine with others."""
@@ -105,6 +109,7 @@ class Generation:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
             outcome.owner = owner
+            outcome.span = span_of(request)
             limits = self._limits
             _, body = await read_object(
                 request, limit_bytes=limits.body_bytes, limit_s=limits.body_s, typed=dialect.typed
@@ -152,7 +157,7 @@ class Generation:
         chunks = dialect.chunks(prepared)
         held: list[bytes] = []
         try:
-            async with answer.kept_alive(), self._events(prepared, outcome) as events:
+            async with answer.kept_alive(), self._events(prepared, outcome, chunks.closing) as events:
                 async for event in events:
                     first = not chunks.has_content
                     held += chunks.feed(event)
@@ -167,6 +172,7 @@ class Generation:
             if not answer.committed:
                 raise
             outcome.name = "broken"
+            outcome.span.fail(error.code)
             self._log.warning("answer_broken", request_id=request[REQUEST_ID], code=error.code)
             return await answer.broken(error)
         self._observe_end(chunks.closing, outcome)
@@ -174,7 +180,7 @@ class Generation:
 
     async def _whole(self, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
         assembly = dialect.whole(prepared)
-        async with self._events(prepared, outcome) as events:
+        async with self._events(prepared, outcome, assembly.closing) as events:
             async for event in events:
                 first = not assembly.has_content
                 assembly.feed(event)
@@ -185,23 +191,27 @@ class Generation:
         return web.Response(body=assembly.answer(), content_type="application/json", headers=headers)
 
     @contextlib.asynccontextmanager
-    async def _events(self, prepared: EngineRequest, outcome: _Outcome) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _events(
+        self, prepared: EngineRequest, outcome: _Outcome, closing: Closing
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
+        slot = self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane)
         try:
             async with (
                 limit as alive,
-                self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane),
+                spans.admitted(outcome.span, prepared, slot),
                 self._adapters.using(prepared.adapters),
             ):
                 alive()
                 await self._fit_again(prepared)
                 outcome.mode = self._served.require().speculation if self._admission.busy == 1 else None
-                async with (
-                    self._client.stream(prepared) as events,
-                    contextlib.aclosing(_watched(events, alive)) as watched,
-                ):
-                    yield watched
+                with spans.engine(outcome.span, prepared, closing):
+                    async with (
+                        self._client.stream(prepared) as events,
+                        contextlib.aclosing(_watched(events, alive)) as watched,
+                    ):
+                        yield watched
         except BackendTimeout:
             self._client.doubt()
             raise
@@ -235,6 +245,7 @@ class Generation:
             outcome.name = "failed"
             raise
         finally:
+            outcome.span.note({OUTCOME: outcome.name})
             self._metrics.in_flight.dec()
             self._metrics.requests.labels(route=route, outcome=outcome.name).inc()
 

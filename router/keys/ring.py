@@ -14,7 +14,16 @@ from shared.state.register import Register
 class Keyring:
     """Keys of the settings, and those of the register as they are at this moment."""
 
-    def __init__(self, fixed: Sequence[ApiKey], clock: Clock, register: Register[KeyBook] | None = None) -> None:
+    def __init__(
+        self,
+        fixed: Sequence[ApiKey],
+        clock: Clock,
+        register: Register[KeyBook] | None = None,
+        *,
+        local: Sequence[ApiKey] = (),
+    ) -> None:
+        """`local` keys are taken from within this machine alone, and do not make the router ask for keys."""
+        self._local = tuple(local)
         self._fixed = tuple(fixed)
         self._clock = clock
         self._register = register
@@ -31,13 +40,13 @@ class Keyring:
         self._current()
         return self._known
 
-    def authenticate(self, values: Sequence[str]) -> ApiKey:
-        """The key that the `Authorization` headers carry.
+    def authenticate(self, values: Sequence[str], *, within_machine: bool = False) -> ApiKey:
+        """The key that the `Authorization` headers carry, on a connection that may be `within_machine`.
 
         Raises:
             Unauthenticated: malformed header, unknown or expired key.
         """
-        key = authenticate(values, self.known())
+        key = authenticate(values, (*self.known(), *self._local) if within_machine and self._local else self.known())
         if key.expires_unix_s is not None and key.expires_unix_s <= self._clock.unix_s():
             raise Unauthenticated("The API key has expired.", code="expired_api_key")
         return key

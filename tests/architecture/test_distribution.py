@@ -107,7 +107,7 @@ def test_links_between_documents_lead_somewhere() -> None:
 
 
 def test_the_layout_is_the_one_that_is_described() -> None:
-    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "architecture.md").read_text()
     folders = [path for name in PACKAGES for path in (ROOT / name).iterdir() if (path / "__init__.py").is_file()]
     assert [named(path) for path in folders if f"{named(path)}" not in text] == []
     assert Path(ROOT / "docs" / "adr").is_dir()
