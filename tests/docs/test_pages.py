@@ -26,6 +26,7 @@ SLOW = {
     "howto/recover-from-failures.md",
     "howto/run-a-load-test.md",
     "howto/sign-and-roll-out-a-model.md",
+    "howto/write-and-test-a-policy.md",
 }
 """Pages whose blocks take too long for the suite."""
 SKIPPED_AT_MOST = 8
