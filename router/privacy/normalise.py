@@ -78,7 +78,7 @@ class Folder:
         view = plain_view(text)
         if text.isascii():
             return view
-        if _is_latin(text):
+        if is_latin(text):
             return (
                 replaced_view(view, self._foldable_latin, self._fold_of) if self._foldable_latin.search(text) else view
             )
@@ -122,7 +122,7 @@ class _Replaced:
         self._ends.extend(range(start + 1, end + 1))
 
 
-def _is_latin(text: str) -> bool:
+def is_latin(text: str) -> bool:
     try:
         text.encode("latin-1")
     except UnicodeEncodeError:
