@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from router.privacy.normalise import Span
-from router.privacy.recognisers.model import Recogniser, Tick, inside_code
-from router.privacy.recognisers.nearby import named
+from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
+from router.privacy.recognisers.nearby import is_in_row, named
 from shared.privacy import PrivacyClass
 
 _GAP = r"[ \t.\-/_]{0,3}"
@@ -67,8 +67,11 @@ def find_mobiles(text: str, tick: Tick) -> Iterator[Span]:
     for match in _MOBILE.finditer(text):
         tick()
         start, end = match.span()
-        said = match.group()[:1] != "1" or match.group(1) is not None
-        if inside_code(text, start, end):
+        # Thirteen digits that begin with 86 are mostly something else.
+        said = match.group(1) is not None or match.group()[:1] in "+0" or match.group()[2:3] in (" ", "-")
+        if is_in_row(text, start, end) or text[start - 1 : start].encode("ascii", "ignore").isalpha():
+            said = False
+        if inside_code(text, start, end) or inside_uuid(text, start, end):
             continue
         near = text[max(0, start - _NEAR_CHARS) : end + _NEAR_CHARS]
         if said or _CJK.search(near) or _NAMED.search(near):
