@@ -33,17 +33,21 @@ _OPTIONS = (
     (r"(?:[\w./-]{1,64})", r"--(?:[a-z]{1,16}-)?(?:password|passwd|pass|secret|token|api-?key)[ =][ \t]{0,3}"),
 )  # fmt: skip
 _COMMANDS = tuple(
-    re.compile(rf"(?:^|[\s;|&(`$/])(?i:{program})(?:{_ARGUMENTS})(?:{option}){_QUOTED}", re.MULTILINE)
+    re.compile(rf"(?<![A-Za-z0-9_.-])(?i:{program})(?:{_ARGUMENTS})(?:{option}){_QUOTED}", re.MULTILINE)
     for program, option in _OPTIONS
 )
 _NETRC = re.compile(
-    r"\b(?:machine[ \t]+\S{1,253}|default)\s{1,16}(?:login|user)\s{1,8}\S{1,128}\s{1,16}"
+    r"(?<![A-Za-z0-9])(?:machine[ \t]+\S{1,253}|default)\s{1,16}(?:login|user)\s{1,8}\S{1,128}\s{1,16}"
     r"(?:account\s{1,8}\S{1,64}\s{1,16})?password\s{1,8}(?P<q3>\S{3,256})"
 )
 _PGPASS = re.compile(
     r"(?m)^(?:[A-Za-z0-9.\-]{1,253}|\*):(?:[0-9]{2,5}|\*):[A-Za-z0-9_.\-*]{1,64}:[A-Za-z0-9_.\-*]{1,64}:(?P<q3>[^\s:]{4,128})$"
 )
 _USER_AND_PASSWORD = re.compile(r"(?:\s-u|--user)[ =][\"']?[^\s:\"'$<{]{1,64}:(?P<q3>[^\s\"'@]{3,128})")
+_QUOTED_PAIR = re.compile(
+    r"(?:-[uU]|--(?:proxy-)?user)[ =]{0,3}(?:\"[^\s:\"]{1,64}:(?P<q1>[^\"\n]{3,128})\""
+    r"|'[^\s:']{1,64}:(?P<q2>[^'\n]{3,128})')"
+)
 _BESIDE_ADDRESS = re.compile(
     r"@[A-Za-z0-9.-]{1,253}\.[A-Za-z]{2,63}:(?P<q3>(?![/~.]|\$\{)[^\s\"'`,;:<>(){}\[\]/]{6,256})(?![^\s\"'`,;:<>(){}\[\]])"
 )
@@ -55,7 +59,7 @@ _HASH = re.compile(
 
 
 def _find(text: str, tick: Tick) -> Iterator[Span]:
-    for pattern in (*_COMMANDS, _NETRC, _PGPASS, _USER_AND_PASSWORD):
+    for pattern in (*_COMMANDS, _NETRC, _PGPASS, _USER_AND_PASSWORD, _QUOTED_PAIR):
         for match in pattern.finditer(text):
             tick()
             group = next(name for name in ("q1", "q2", "q3") if match.groupdict().get(name))

@@ -80,7 +80,7 @@ def opens_something(value: str, name: Name, *, is_certain: bool) -> bool:
     if name.sort is Sort.PIN:
         return _DIGITS.fullmatch(value) is not None and 4 <= len(value) <= 8
     least = 8 if name.sort is Sort.TOKEN else 5 if is_certain else 6
-    if is_placeholder(value) or is_code(value) or _NAMED_WITHIN.search(value):
+    if is_placeholder(value) or is_code(value) or (_NAMED_WITHIN.search(value) and not _mixed(value)):
         return False
     if len(value) >= least and looks_drawn(value) and (" " not in value or is_certain):
         return not is_prose(value) and (name.sort is not Sort.TOKEN or _mixed(value))

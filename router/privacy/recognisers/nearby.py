@@ -35,7 +35,7 @@ _COLUMN_CHARS = 600
 _COLUMN_NUMBERS = 4
 """Bare numbers of one length from which on they are a column of a table or of a log."""
 _PASSING_RATIO = 0.5
-_ROW_BEFORE = re.compile(r"[0-9A-Fa-f]([ \t.\-/]){1,4}\Z")
+_ROW_BEFORE = re.compile(r"[0-9][A-Fa-f]{0,3}([ \t.\-/]){1,4}\Z")
 _ROW_AFTER = re.compile(r"([ \t.\-/]){1,4}(?=[0-9A-Fa-f]{0,8}[0-9])")
 _JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
@@ -99,7 +99,7 @@ def column_around(start: int, end: int) -> tuple[int, int]:
 
 def is_in_row(text: str, start: int, end: int) -> bool:
     """Whether a number in groups is only a piece of a longer row of them, as in a dump."""
-    before = _ROW_BEFORE.search(text, max(0, start - 5), start)
+    before = _ROW_BEFORE.search(text, max(0, start - 8), start)
     if before is not None and before[1] in text[start:end]:
         return True
     after = _ROW_AFTER.match(text, end)

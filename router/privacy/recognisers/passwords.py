@@ -28,11 +28,12 @@ _SIGN = (
     r"|[ ]?(?:是|为|為|は|는|은|이|هي|हे|है)[:]?|：)"
 )
 _QUOTED = re.compile(
-    rf"{_CLOSE}(?:{_BETWEEN}){_SIGN}[ \t]{{0,8}}(?:\r?\n[ \t]{{0,32}})?[A-Za-z&]?(?P<quote>\\{{0,3}}[\"'`])"
+    rf"{_CLOSE}(?:{_BETWEEN}){_SIGN}[*_]{{0,3}}[ \t]{{0,8}}(?:\r?\n[ \t]{{0,32}})?[A-Za-z&]?(?P<quote>\\{{0,3}}[\"'`])"
     r"(?P<value>(?:(?!(?P=quote))[^\n]){3,512})(?P=quote)"
 )
 _BARE = re.compile(
-    rf"{_CLOSE}(?:{_BETWEEN}){_SIGN}[ \t]{{0,8}}(?:\r?\n[ \t]{{0,32}})?(?P<value>[^\s\"'`,;<>，。；、&|]{{4,256}})"
+    rf"{_CLOSE}(?:{_BETWEEN}){_SIGN}[*_]{{0,3}}[ \t]{{0,8}}(?:\r?\n[ \t]{{0,32}})?"
+    r"(?P<value>[^\s\"'`,;<>，。；、&|]{4,256})"
 )
 _TAG = re.compile(r"<[A-Za-z0-9_.:-]{0,32}\Z")
 _TAGGED = re.compile(r"(?:[ \t][^<>]{0,128})?>\s{0,16}(?:<!\[CDATA\[)?(?P<value>[^<>]{3,512}?)(?:\]\]>)?\s{0,16}</")
@@ -150,14 +151,14 @@ def _is_said(text: str, name: Name, start: int, end: int) -> bool:
 
 _TRIGGERS = (
     rb"(?i)(?:pass|pwd|psk|kennwort|mdp|contrase|clave|senha|palavra|wachtwoord|senord|adgangskode|kodeord|salasana|haslo"
-    rb"|has\?o|heslo|jelsz|parol|ifre|lozinka|geslo|slapta|lykilor|kh\?u|sandi|credential|secret|key|token|authorization"
+    rb"|has\?o|heslo|jelsz|parol|[i?]fre|lozinka|geslo|slapta|lykilor|kh\?u|sandi|credential|secret|key|token|authorization"
     rb"|cookie|session|signature|pin|otp|code|seed|recovery|mnemonic|backup)"
-    rb"[A-Za-z0-9_?\- ().']{0,64}[\"'`\])*\\{ ]{0,4}\s{0,8}"
-    rb"(?:[=:?>|\x1f]|->|value|default|is|was|are|lautet|ist|est|es|jest|je)\s{0,32}[^\s]{3}",
+    rb"[A-Za-z0-9_?\- ().']{0,64}[\"'`\])*\\{, ]{0,6}\s{0,8}"
+    rb"(?:(?:value|val|content|default)[^\n]{4}|(?:[=:?>|\x1f]|->|is|was|are|lautet|ist|est|es|jest|je)[*_]{0,3}\s{0,32}[^\s]{3})",
     rb"\?[ :=?|\x1f)]{0,4}[\"'`]{0,2}[!->@-~]{5}",
     rb"(?i)(?:ENV|ARG|setx?|setenv|export)[ \t]+(?:-[a-z]{1,3}[ \t]+)?[A-Za-z0-9_]{0,48}(?:pass|pwd|secret|key|token)"
     rb"[A-Za-z0-9_]{0,24}[ \t]",
-    rb"(?i)(?:pass|secret|key|token|pwd)[A-Za-z0-9_:.\-]{0,32}[ \t]?[^<>]{0,64}>\s{0,16}[^<>]{3}",
+    rb"(?i)(?:pass|secret|key|token|pwd)[A-Za-z0-9_:.\-]{0,32}[ \t]?[^<>]{0,64}>\s{0,16}(?:<!|[^<>]{3})",
 )
 
 
