@@ -39,9 +39,7 @@ class Probes:
         if self._lifecycle.draining:
             return _json({"status": "draining", "reason": "shutting down"}, 503)
         failing = self._audit is not None and self._audit.failing
-        return _json(
-            {"status": "ready", **({"audit": "failing: public requests alone are served"} if failing else {})}, 200
-        )
+        return _json({"status": "ready", **({"audit": "failing"} if failing else {})}, 200)
 
 
 class Gatherer(Protocol):
