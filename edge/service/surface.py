@@ -23,6 +23,7 @@ from edge.service.memory_watch import MemoryWatch
 from edge.service.ollama import errors as ollama_errors
 from edge.service.ollama import origins
 from edge.service.ollama import surface as ollama_surface
+from edge.service.ollama.dialect import CHAT, GENERATE
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
 from shared.clock import Clock
@@ -37,6 +38,8 @@ from shared.openai.validation import validate
 from shared.telemetry import CONTENT_TYPE, exposition
 
 STATUS_ROUTE = "/edge/v1/status"
+OLLAMA_ROUTES = (CHAT, GENERATE)
+"""Routes that generate beside OpenAI's."""
 _OPEN_ROUTES = frozenset({"/healthz", "/readyz"})
 _KEY = web.RequestKey("key", ApiKey)
 
