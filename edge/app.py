@@ -129,7 +129,8 @@ class Agent:
         self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
         tracer = build_tracer(settings.tracing, tier="edge", on_spans=metrics.spans_ended_as)
-        trace(self.web, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))
+        flush_limit_s = min(settings.tracing.flush_limit_s, settings.drain_limit_s)
+        trace(self.web, tracer, flush_limit_s=flush_limit_s, also=surface.OLLAMA_ROUTES)
         engine.subscribe(self._on_engine)
 
     @contextlib.asynccontextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -51,9 +53,16 @@ class Extra:
     @property
     def remedy(self) -> str:
         """The command that installs it."""
-        if self.name == "cloud":  # the engine is no requirement that pip could resolve: see requirements/cloud-cpu.txt
-            return "pip install --no-deps -r requirements/cloud-cpu.txt"
+        if self.name == "cloud":  # the engine is no requirement that pip could resolve
+            return f"pip install --no-deps -r {cloud_list()}"
         return f"pip install '{DISTRIBUTION}[{self.name}]'"
+
+
+def cloud_list() -> Path:
+    """The pinned list of the cloud tier for machines without GPU: of the checkout, else as the wheel brought it."""
+    checkout = Path(__file__).parents[1] / "requirements" / "cloud-cpu.txt"
+    installed = Path(sysconfig.get_path("data")) / "share" / DISTRIBUTION / "cloud-cpu.txt"
+    return checkout if checkout.is_file() else installed
 
 
 def extra_of(name: str) -> Extra:

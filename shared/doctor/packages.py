@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 from shared.doctor.finding import Finding, Verdict
-from shared.extras import COMMAND_GROUP, FEATURES, TIER_EXTRAS, Extra, core, extra_of
+from shared.extras import COMMAND_GROUP, FEATURES, TIER_EXTRAS, Extra, cloud_list, core, extra_of
 
 
 def installed_tiers() -> frozenset[str]:
@@ -68,5 +68,5 @@ def _vllm() -> Finding:
         "vllm",
         Verdict.MISSING,
         "absent",
-        "On a machine without GPU: pip install --no-deps -r requirements/cloud-cpu.txt; with one: pip install vllm",
+        f"On a machine without GPU: pip install --no-deps -r {cloud_list()}; with one: pip install vllm",
     )

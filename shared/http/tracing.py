@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 from structlog.contextvars import bound_contextvars
@@ -15,7 +17,7 @@ from shared.tracing.w3c import Carried, read_carried
 TRACE_ID_HEADER = "x-isthmus-trace-id"
 _SPAN = web.RequestKey("span", Span)
 _CARRIED = web.RequestKey("carried", Carried)
-_TRACED = frozenset(endpoint.value for endpoint in Endpoint)
+_OPENAI = frozenset(endpoint.value for endpoint in Endpoint)
 
 
 def span_of(request: web.Request) -> Span:
@@ -29,14 +31,14 @@ def carried_by(request: web.Request) -> Carried | None:
     return request.get(_CARRIED)
 
 
-def trace(app: web.Application, tracer: Tracer, *, flush_limit_s: float) -> None:
-    """Make requests of `app` spans, from before all other middleware, so that their refusals are seen too. At the end
-    of `app` the last spans have `flush_limit_s` to be sent."""
+def trace(app: web.Application, tracer: Tracer, *, flush_limit_s: float, also: Collection[str] = frozenset()) -> None:
+    """Make requests of `app` for OpenAI's routes, and `also` for those, spans: from before all other middleware, so
+    that their refusals are seen too. At the end of `app` the last spans have `flush_limit_s` to be sent."""
 
     async def flush(_: web.Application) -> None:
         await tracer.close(flush_limit_s)
 
-    app.middlewares.insert(0, _middleware(tracer))
+    app.middlewares.insert(0, _middleware(tracer, _OPENAI | frozenset(also)))
     app.on_response_prepare.append(_name_trace)
     app.on_cleanup.append(flush)
 
@@ -46,10 +48,10 @@ async def _name_trace(request: web.Request, response: web.StreamResponse) -> Non
         response.headers[TRACE_ID_HEADER] = trace_id
 
 
-def _middleware(tracer: Tracer) -> Middleware:
+def _middleware(tracer: Tracer, routes: frozenset[str]) -> Middleware:
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path not in _TRACED or request.method != "POST":
+        if request.path not in routes or request.method != "POST":
             return await handler(request)
         carried = read_carried(request.headers)
         span = tracer.begin(f"POST {request.path}", carried, http_facts("POST", request.path))

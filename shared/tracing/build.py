@@ -23,17 +23,26 @@ def build_tracer(settings: TracingSettings, *, tier: str, on_spans: OnSpans) -> 
     """
     if settings.endpoint is None:
         return NoTracer()
+    check_installed(settings, tier=tier)
+    from shared.tracing.otel import OtelTracer  # noqa: PLC0415 - the extra may not be installed
+
+    headers = _headers_in(settings.headers_file, f"{tier}.tracing.headers_file")
+    if settings.ca_file is not None and not Path(settings.ca_file).is_file():
+        raise SettingsError(f"There is no file {settings.ca_file}.", param=f"{tier}.tracing.ca_file")
+    return OtelTracer(settings, settings.endpoint, headers, tier=tier, on_spans=on_spans)
+
+
+def check_installed(settings: TracingSettings, *, tier: str) -> None:
+    """Raises SettingsError where traces are on and their packages are not here."""
+    if settings.endpoint is None:
+        return
     try:
-        from shared.tracing.otel import OtelTracer  # noqa: PLC0415 - the extra may not be installed
+        import shared.tracing.otel  # noqa: F401, PLC0415 - the extra may not be installed
     except ImportError:
         raise SettingsError(
             f"Setting {tier}.tracing.endpoint needs more packages: pip install 'isthmus[otel]'.",
             param=f"{tier}.tracing.endpoint",
         ) from None
-    headers = _headers_in(settings.headers_file, f"{tier}.tracing.headers_file")
-    if settings.ca_file is not None and not Path(settings.ca_file).is_file():
-        raise SettingsError(f"There is no file {settings.ca_file}.", param=f"{tier}.tracing.ca_file")
-    return OtelTracer(settings, settings.endpoint, headers, tier=tier, on_spans=on_spans)
 
 
 def _headers_in(path: str | None, setting: str) -> dict[str, str]:

@@ -44,12 +44,16 @@ ATTEMPT, ATTEMPT_KIND = "isthmus.attempt.number", "isthmus.attempt.kind"
 SLOTS = "isthmus.slots"
 
 _OURSELVES = "isthmus"
-_OPERATIONS = {Endpoint.COMPLETIONS: "text_completion", Endpoint.EMBEDDINGS: "embeddings"}
+_OPERATIONS = {
+    Endpoint.COMPLETIONS.value: "text_completion",
+    Endpoint.EMBEDDINGS.value: "embeddings",
+    "/api/generate": "text_completion",
+}
 
 
-def operation_of(endpoint: str) -> str:
-    """`gen_ai.operation.name` of a route."""
-    return _OPERATIONS.get(Endpoint(endpoint), "chat")
+def operation_of(route: str) -> str:
+    """`gen_ai.operation.name` of a route that asks a model."""
+    return _OPERATIONS.get(route, "chat")
 
 
 def span_name(endpoint: str, model: str | None) -> str:

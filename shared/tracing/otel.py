@@ -82,8 +82,8 @@ class OtelTracer:
             flags = TraceFlags(TraceFlags.SAMPLED if carried.sampled else TraceFlags.DEFAULT)
             parent = SpanContext(int(carried.trace_id, 16), int(carried.span_id, 16), is_remote=True, trace_flags=flags)
             context = set_span_in_context(NonRecordingSpan(parent), context)
-        span = self._tracer.start_span(name, context, SpanKind.SERVER, _told(facts))
-        ours = _Recorded(self._tracer, span)
+        span = self._tracer.start_span(name, context, SpanKind.SERVER)
+        ours = _Recorded(self._tracer, span, facts)
         return ours if span.is_recording() else QuietSpan(ours.trace_id, ours.traceparent)
 
     async def close(self, limit_s: float) -> None:
@@ -106,14 +106,17 @@ class OtelTracer:
 
 
 class _Recorded:
-    """A span that is sampled."""
+    """A span that is sampled. Facts are given to the SDK all at once, at the end: each time it takes some, it checks
+    and locks."""
 
-    __slots__ = ("_ended", "_failed", "_span", "_tracer")
+    __slots__ = ("_ended", "_facts", "_failed", "_span", "_tracer")
     recording = True
 
-    def __init__(self, tracer: OtelApiTracer, span: OtelApiSpan) -> None:
+    def __init__(self, tracer: OtelApiTracer, span: OtelApiSpan, facts: Facts) -> None:
         self._tracer = tracer
         self._span = span
+        self._facts: dict[str, str | bool | int | float | Sequence[str]] = {}
+        self.note(facts)
         self._ended = self._failed = False
 
     @property
@@ -127,21 +130,22 @@ class _Recorded:
 
     def child(self, name: str, *, kind: Kind = "internal", facts: Facts = NO_FACTS) -> Span:
         context = set_span_in_context(self._span, Context())
-        return _Recorded(self._tracer, self._tracer.start_span(name, context, _KINDS[kind], _told(facts)))
+        return _Recorded(self._tracer, self._tracer.start_span(name, context, _KINDS[kind]), facts)
 
     def note(self, facts: Facts) -> None:
-        self._span.set_attributes(_told(facts))
+        self._facts.update({name: value for name, value in facts.items() if value is not None})
 
     def fail(self, error_type: str) -> None:
         if self._failed:
             return
         self._failed = True
-        self._span.set_attribute(ERROR_TYPE, error_type)
+        self._facts[ERROR_TYPE] = error_type
         self._span.set_status(Status(StatusCode.ERROR))  # no description: it would be a message
 
     def end(self) -> None:
         if not self._ended:
             self._ended = True
+            self._span.set_attributes(self._facts)
             self._span.end()
 
     def __enter__(self) -> Self:
@@ -228,7 +232,3 @@ def _exporter(settings: TracingSettings, endpoint: str, headers: Mapping[str, st
         session=session,
     )
     return exporter
-
-
-def _told(facts: Facts) -> dict[str, str | bool | int | float | Sequence[str]]:
-    return {name: value for name, value in facts.items() if value is not None}

@@ -27,7 +27,7 @@ def shape(request: web.Request, error: IsthmusError) -> bytes:
         return envelope_bytes(error)
     param = None if error.param is None else _named(error.param, request.path)
     message = error.message.replace("response_format", "format")
-    told = message if param is None or param in message else f"{param}: {message}"
+    told = message if param is None else f"{param}: {message}"
     return orjson.dumps({"error": told, "code": error.code, **({} if param is None else {"param": param})})
 
 

@@ -34,14 +34,16 @@ def running(facts: EngineFacts, status: EngineStatus) -> list[dict[str, Any]]:
     return [entry | {"expires_at": _FOREVER, "context_length": facts.context_tokens}]
 
 
-def described(facts: EngineFacts) -> dict[str, Any]:
-    """The answer of `/api/show`. The context length is that of a slot, since no request can have more."""
+def described(facts: EngineFacts, name: str) -> dict[str, Any]:
+    """The answer of `/api/show` for the base model, or for the adapter called `name`, which shares all but its own
+    weights with it. The context length is that of a slot, since no request can have more."""
+    parent = "" if name == facts.model_id else shown(facts.model_id)
     about = {} if facts.package is None else _about(facts.package)
     return {
         "modelfile": f"FROM {facts.model_id}\n",
         "parameters": "",
         "template": "",
-        "details": _details(facts),
+        "details": _details(facts) | {"parent_model": parent},
         "model_info": {
             "general.architecture": facts.architecture,
             **about.pop("model_info", {}),

@@ -93,13 +93,13 @@ class _Surface:
         if not name:
             raise InvalidRequest("A required field is missing.", param="model")
         await self._check_served(name)
-        return _json(models.described(self._parts.served.require()))
+        return _json(models.described(self._parts.served.require(), model_of(name)))
 
     async def embed(self, request: web.Request) -> web.StreamResponse:
         """Every model that is installed here generates text: an encoder is refused when it is pulled."""
         self._parts.require(request, Scope.INFERENCE)
         await self._check_served((await self._read(request, EmbedBody)).model)
-        raise InvalidRequest("This model does not support embeddings.", param="model", code="unsupported_model")
+        raise InvalidRequest("This model does not support embeddings.", code="unsupported_model")
 
     async def refuse(self, request: web.Request) -> web.StreamResponse:
         self._parts.require(request, Scope.INFERENCE)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import orjson
 import pytest
+import structlog
 
+from shared import logs
 from tests.edge.service.fakes import MODEL, FakeEngine, answer_of, plays, says
 from tests.edge.service.harness import Running, received_of, running_agent, until
 
@@ -84,6 +89,17 @@ async def test_no_slot_and_no_place_is_a_failed_admission(
     assert [span.failed for span in left] == [False, False]
 
 
+async def test_ollamas_routes_are_traced_alike(traced: Running, engine: FakeEngine, collector: Collector) -> None:
+    engine.server.default = plays(answer_of("x"))
+    body = {"model": MODEL, "prompt": "canary", "stream": False, "raw": True}
+    async with traced.session.post(f"{traced.url}/api/generate", json=body) as response:
+        assert response.status == 200
+    await until(lambda: bool(collector.named("POST /api/generate")))
+    request, work = _one(collector.spans, "POST /api/generate"), _one(collector.spans, f"text_completion {MODEL}")
+    assert work.parent_id == request.span_id and request.facts["gen_ai.usage.output_tokens"] == 6
+    assert b"canary" not in b"".join(collector.raw)
+
+
 async def _left(running: Running) -> None:
     async with running.chat(stream=True) as response:
         await response.read()
@@ -99,6 +115,20 @@ async def test_an_engine_that_dies_fails_its_span(
     spans = await _spans(collector)
     work, request = _one(spans, ENGINE), _one(spans, REQUEST)
     assert work.failed and request.failed and work.facts["error.type"] == "stream_broken"
+
+
+async def test_log_lines_name_the_trace(traced: Running, engine: FakeEngine) -> None:
+    engine.server.default = plays(answer_of("a", "b")[:4], then="cut")
+    stream = io.StringIO()
+    logs.configure(stream=stream)
+    try:
+        async with traced.chat(stream=True) as response:
+            await received_of(response)
+    finally:
+        structlog.reset_defaults()
+        logging.basicConfig(handlers=[logging.NullHandler()], force=True)
+    [line] = [orjson.loads(line) for line in stream.getvalue().splitlines() if "answer_broken" in line]
+    assert line["trace_id"] == TRACE
 
 
 async def test_a_refusal_is_the_callers_fault(traced: Running, engine: FakeEngine, collector: Collector) -> None:
