@@ -4,8 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-slow bench bench-cloud \
-	bench-edge bench-router chaos clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-compat test-slow bench bench-cloud \
+	bench-edge bench-router chaos docs clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -16,6 +16,8 @@ ARGS ?=
 
 VENV := .venv
 TEST_VENV := .venv-test
+# Clients that others made, some of which need other releases of libraries than this project does.
+COMPAT_VENV := .venv-compat
 BIN := $(VENV)/bin
 LISTS := edge-router $(if $(findstring cloud,$(TIERS)),cloud-cpu)
 WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
@@ -23,7 +25,8 @@ EDGE_BENCHES := edge_overhead engine_changes stall speculation prediction
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
-SIDE_BY_SIDE := architecture contracts helm loadtests router shared
+SIDE_BY_SIDE := architecture contracts helm loadtests router shared \
+	$(addprefix edge/,devices memory packages scheduling)
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
@@ -51,15 +54,21 @@ check: ## Format, lint, types, import contracts, layout
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m pytest -q tests/architecture/test_style.py tests/architecture/test_contracts.py
 
 test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole suite against the built wheel
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console" $(ARGS:tests/%=%),code=0; \
-		$(PYTEST) -m "not slow and not console" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
-		$(PYTEST) -m "not slow and not console" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console and not compat" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "not slow and not console and not compat" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "not slow and not console and not compat" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+
+docs: ## Build the documentation into build/site; a broken link or a page that nothing names fails
+	@$(INSTALL) docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "The documentation is in build/site; begin with build/site/index.html."
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev
@@ -71,6 +80,11 @@ test-console: ## The router's console in a real Chromium; screenshots are kept i
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q chromium >/dev/null; } \
 		|| { echo "error: the console's tests need Chromium. On Debian: apt install chromium" >&2; exit 1; }
 	$(BIN)/python -m pytest -m console tests/router/admin $(ARGS)
+
+test-compat: $(TEST_VENV)/.wheel ## The OpenAI client, LangChain, LlamaIndex, curl and Ollama's habits against router and agent
+	@$(INSTALL) edge-router dev
+	@VENV=$(COMPAT_VENV) requirements/install.sh compat
+	cd tests && ISTHMUS_COMPAT_PYTHON="$(CURDIR)/$(COMPAT_VENV)/bin/python" $(PYTEST) -m compat compat $(ARGS:tests/%=%)
 
 test-cloud: $(TEST_VENV)/.wheel ## Tests of the cloud tier alone, on one real cluster (ARGS="-m slow": those that kill it)
 	@$(INSTALL) edge-router cloud-cpu dev

@@ -11,11 +11,15 @@ from ray.serve.llm import LLMConfig, build_llm_deployment
 from cloud.options import DEPLOYMENT_PREFIX, ingress_config, llm_config
 from cloud.rayllm import LocalModel, ModelServer, ingress_class
 from cloud.settings import AppArgs, ModelSettings
+from shared.tracing.build import check_installed
 
 
 def build(args: dict[str, Any]) -> Application:
     """The application for `args` (see `AppArgs`), for `serve.run`, `serve run` and RayService alike."""
     parsed = AppArgs.model_validate(args)
+    check_installed(
+        parsed.tracing, tier="cloud"
+    )  # here, where its one line is seen: replicas only fail again and again
     ingress = serve.deployment(ingress_class(parsed), **ingress_config(parsed))
     return ingress.bind(
         llm_deployments={model.model_id: _deployment(model, parsed) for model in parsed.models},

@@ -52,7 +52,7 @@ class Guard:
         except ClientError as error:
             await respond(error, send)
             return
-        endpoint = _endpoint(scope)
+        endpoint = endpoint_of(scope)
         if endpoint is None:
             await self._app(scope, receive, send)
             return
@@ -124,7 +124,8 @@ async def respond(error: IsthmusError, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _endpoint(scope: Scope) -> Endpoint | None:
+def endpoint_of(scope: Scope) -> Endpoint | None:
+    """The route that asks a model, if it is one."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
     # Serve mounts the application below its route prefix; the path that the client used is the whole.

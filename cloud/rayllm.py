@@ -23,6 +23,7 @@ from ray.serve.llm import LLMConfig
 from ray.serve.llm.deployment import LLMServer
 from ray.serve.llm.ingress import OpenAiIngress, make_fastapi_ingress
 from ray.serve.llm.openai_api_models import ChatCompletionRequest, CompletionRequest, EmbeddingRequest
+from ray.util.metrics import Counter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -38,6 +39,7 @@ from cloud.loopback import keep_replica_on_loopback
 from cloud.refusals import engine_failed, of_event, translated
 from cloud.scaling.serve import KV_METRIC
 from cloud.settings import AdapterSettings, AppArgs, LifeSettings
+from cloud.spans import Traced, watched
 from cloud.streams import EventStream
 from shared.errors import (
     BackendError,
@@ -51,6 +53,7 @@ from shared.errors import (
     Overloaded,
 )
 from shared.openai.envelope import envelope_bytes, error_event
+from shared.tracing.build import OnSpans
 
 _WATCH_PERIOD_S = 0.1
 _ENGINE_DEAD_EXIT_CODE = 17
@@ -279,14 +282,18 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         with self._counted():
             source = self._get_response(body=body, call_method=method, raw_request=request)
             items = self._items(source, body.model, prompt_field)
+            stream = bool(getattr(body, "stream", False))
+            items = watched(request.scope, items, body.model, stream=stream)
             events = EventStream(items, self._life.keepalive_s)
-            if getattr(body, "stream", False):
+            if stream:
                 await events.open()
             else:
                 return Response((await anext(items)).model_dump_json(), media_type="application/json")
         return StreamingResponse(self._stream(events), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
-    async def _items(self, source: AsyncGenerator[Any, None], model: str, prompt_field: str) -> AsyncIterator[Any]:
+    async def _items(
+        self, source: AsyncGenerator[Any, None], model: str, prompt_field: str
+    ) -> AsyncGenerator[Any, None]:
         """What the replica sends: encoded events of a stream, or one whole response.
 
         Raises:
@@ -349,10 +356,18 @@ def ingress_class(args: AppArgs) -> Any:
         sequences={model.model_id: model.max_num_seqs for model in args.models},
         keys=tuple(each.key() for each in args.keys),
     )
+    if args.tracing.endpoint is not None:
+        app.add_middleware(Traced, settings=args.tracing, new_count=span_count)
     app.add_exception_handler(IsthmusError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
     return make_fastapi_ingress(Ingress, endpoint_map=_ROUTES, app=app)
+
+
+def span_count() -> OnSpans:
+    """What counts spans by what became of them, among the metrics of Ray."""
+    counter = Counter("isthmus_cloud_trace_spans", "Spans by what became of them.", tag_keys=("outcome",))
+    return lambda outcome, count: counter.inc(count, {"outcome": outcome})
 
 
 async def on_error(_: Request, error: Exception) -> Response:

@@ -17,6 +17,7 @@ from pydantic import (
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings
+from shared.tracing.settings import TracingSettings
 
 PACKAGE_PREFIX = "package:"
 CPU_KV_CACHE_BYTES = 512 * 1024 * 1024
@@ -232,6 +233,7 @@ class CloudSettings(SectionSettings, section="cloud"):
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
     keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
+    tracing: TracingSettings = Field(default_factory=TracingSettings, description="Where traces go (OpenTelemetry).")
     ray: RaySettings = Field(default_factory=RaySettings)
 
     @field_validator("models")
@@ -263,6 +265,7 @@ class AppArgs(_Section):
     ingress: IngressSettings = Field(default_factory=IngressSettings)
     life: LifeSettings = Field(default_factory=LifeSettings)
     keys: tuple[KeySettings, ...] = ()
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     only_loopback: Literal[True] | None = Field(default=None, description="Set for a private cluster of one machine.")
 
     @classmethod
@@ -274,6 +277,7 @@ class AppArgs(_Section):
             ingress=settings.ingress,
             life=settings.life,
             keys=settings.keys,
+            tracing=settings.tracing,
         )
 
 

@@ -31,6 +31,7 @@ from cloud.processes import MARK, sweep
 from cloud.settings import AdapterSettings, AppArgs, CloudSettings, ModelSettings
 from shared import logs
 from shared.errors import SettingsError
+from shared.extras import cloud_list
 from shared.http.binding import bind
 from shared.processes import adopt_orphans
 from shared.settings import environment, home
@@ -113,7 +114,7 @@ def check_machine(settings: CloudSettings) -> None:
     if missing:
         raise SettingsError(
             f"The cloud tier is not installed here ({', '.join(missing)} missing). "
-            "Run: pip install --no-deps -r requirements/cloud-cpu.txt",
+            f"Run: pip install --no-deps -r {cloud_list()}",
             param="cloud",
         )
     if settings.accelerator.kind == "cpu":

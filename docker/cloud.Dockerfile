@@ -27,7 +27,7 @@ FROM build AS packages-gpu
 ARG RAY_VERSION=2.60.0
 # pyproject.toml bounds the versions of our own extra.
 # hadolint ignore=DL3013
-RUN pip install --ignore-installed --prefix=/install '.[cloud]' "ray[serve,llm]==${RAY_VERSION}"
+RUN pip install --ignore-installed --prefix=/install '.[cloud,otel]' "ray[serve,llm]==${RAY_VERSION}"
 
 # A stage of this file, not an image.
 # hadolint ignore=DL3006

@@ -15,7 +15,7 @@ COPY router router
 COPY cloud cloud
 COPY loadtests loadtests
 # The list pins versions; only what the agent needs of it is installed.
-RUN pip install --ignore-installed --prefix=/install --constraint requirements/edge-router.txt '.[edge]' \
+RUN pip install --ignore-installed --prefix=/install --constraint requirements/edge-router.txt '.[edge,otel]' \
  && mkdir -p /install/share/isthmus \
  && pip inspect --path "$(echo /install/lib/python3.*/site-packages)" \
     > /install/share/isthmus/packages.json

@@ -38,7 +38,9 @@ from shared.clock import Clock, SystemClock
 from shared.fleet import ServedModel, ThermalLevel
 from shared.http.binding import bind
 from shared.http.lifecycle import Lifecycle, serve
+from shared.http.tracing import trace
 from shared.telemetry import EdgeMetrics, new_registry
+from shared.tracing.build import build_tracer
 
 
 def run(settings: EdgeSettings) -> int:
@@ -126,6 +128,9 @@ class Agent:
         self.heartbeat = self._heartbeat(metrics, joined)
         self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
+        tracer = build_tracer(settings.tracing, tier="edge", on_spans=metrics.spans_ended_as)
+        flush_limit_s = min(settings.tracing.flush_limit_s, settings.drain_limit_s)
+        trace(self.web, tracer, flush_limit_s=flush_limit_s, also=surface.OLLAMA_ROUTES)
         engine.subscribe(self._on_engine)
 
     @contextlib.asynccontextmanager
@@ -338,6 +343,7 @@ class Agent:
             thermal=self.thermal,
             memory=self.memory,
             lifecycle=self.lifecycle,
+            clock=self._clock,
             registry=registry,
             status=self.status,
             retry_after_hot_s=self._retry_after_hot_s,

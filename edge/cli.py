@@ -43,7 +43,7 @@ def serve(
     threads: Annotated[int | None, typer.Option(help="Engine threads; default: from the cores.")] = None,
     router: Annotated[str | None, typer.Option(help="Base URL of the router to report to.")] = None,
 ) -> int:
-    """Serve a model over the OpenAI API until a signal."""
+    """Serve a model over the OpenAI API, and over Ollama's, until a signal."""
     from edge.app import run  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     settings = load(

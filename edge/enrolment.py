@@ -12,12 +12,15 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from edge.packages.durable import disk_errors
 from edge.packages.signing_key import SigningKey
 from edge.service.reporting import HttpReporter, Reporter, Signer, StoreReporter
-from edge.settings import EdgeSettings, HttpUrl, RedisSettings
+from edge.settings import EdgeSettings, HttpUrl
 from shared import enrolment
 from shared.clock import Clock
 from shared.enrolment import Join, Joined
 from shared.errors import BackendUnreachable, IsthmusError, SettingsError
+from shared.local_keys import local_key
+from shared.secret_files import secret_in
 from shared.state.port import StateStore
+from shared.state.settings import RedisSettings
 
 _KEY_NAME = "device"
 _ANSWER_LIMIT_S = 10.0
@@ -120,8 +123,8 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     url = router_url_of(settings, joined)
     if url is None:
         return None
-    key = None if router.key_file is None else _secret_in(router.key_file, "edge.router.key_file")
-    return HttpReporter(url, key=key, sign=signer_in(settings.enrolment_dir))
+    given = secret_in(router.key_file, "edge.router.key_file")
+    return HttpReporter(url, key=lambda: given or local_key(url, "agent"), sign=signer_in(settings.enrolment_dir))
 
 
 def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | None:
@@ -132,44 +135,14 @@ def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | Non
 def _redis(settings: RedisSettings, clock: Clock) -> StateStore:
     try:
         # Most devices report over HTTP and have no client of Redis.
-        from shared.state.address import RedisAddress, RedisTls  # noqa: PLC0415
         from shared.state.link import RedisLink  # noqa: PLC0415
         from shared.state.redis import RedisStateStore  # noqa: PLC0415
     except ImportError:
         raise SettingsError(
             "Reporting to Redis needs its client: pip install 'isthmus[router]'.", param="edge.router.redis"
         ) from None
-    tls = settings.tls
-    address = RedisAddress(
-        url=settings.url,
-        host=settings.host,
-        port=settings.port,
-        username=settings.username,
-        password=_optional_secret(settings.password_file, "edge.router.redis.password_file"),
-        sentinel_password=_optional_secret(settings.sentinel_password_file, "edge.router.redis.sentinel_password_file"),
-        tls=None if tls is None else RedisTls(tls.ca_file, tls.cert_file, tls.key_file),
-    )
-    link = RedisLink(address, clock, setting="edge.router.redis.url")
+    link = RedisLink(settings.address("edge.router.redis"), clock, setting="edge.router.redis.url")
     return RedisStateStore(link, clock, ttl_s=_REPORT_TTL_S, fleet=settings.fleet)
-
-
-def _optional_secret(path: Path | None, setting: str) -> str | None:
-    return None if path is None else _secret_in(path, setting)
-
-
-def _secret_in(path: Path, setting: str) -> str:
-    """The secret in the file at `path`.
-
-    Raises:
-        SettingsError: it cannot be read or is empty.
-    """
-    try:
-        secret = path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        secret = ""
-    if not secret:
-        raise SettingsError(f"The key file {path} cannot be read or is empty.", param=setting)
-    return secret
 
 
 def _made_key(folder: Path) -> SigningKey:

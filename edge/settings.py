@@ -15,6 +15,8 @@ from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings, home
+from shared.state.settings import RedisSettings
+from shared.tracing.settings import TracingSettings
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -229,35 +231,6 @@ class AdapterSettings(_Part):
     )
 
 
-class RedisTlsSettings(_Part):
-    """Certificates for Redis over TLS, in PEM; new connections use what the files hold now."""
-
-    ca_file: Path | None = Field(default=None, description="Authorities to trust; unset: those of the system.")
-    cert_file: Path | None = Field(default=None, description="Certificate shown to Redis, for mutual TLS.")
-    key_file: Path | None = Field(default=None, description="Its private key.")
-
-
-class RedisSettings(_Part):
-    """The Redis that several routers read the fleet from."""
-
-    url: str | None = Field(
-        default=None,
-        max_length=512,
-        description="Address as a URL, as in router.state.url; wins over host and port.",
-    )
-    host: str = Field(default="127.0.0.1", min_length=1, description="Host of Redis.")
-    port: int = Field(default=6379, ge=1, le=65535, description="Port of Redis.")
-    username: str | None = Field(default=None, description="ACL user; unset: the default user.")
-    password_file: Path | None = Field(default=None, description="File with the password.")
-    sentinel_password_file: Path | None = Field(default=None, description="File with the password of the sentinels.")
-    tls: RedisTlsSettings | None = Field(default=None, description="TLS to Redis; unset: as the URL says.")
-    fleet: str = Field(
-        default="fleet",
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
-        description="Name of the fleet there, as in router.state.fleet.",
-    )
-
-
 class RouterSettings(_Part):
     """Where this agent reports."""
 
@@ -305,6 +278,7 @@ class EdgeSettings(SectionSettings, section="edge"):
     memory: MemorySettings = Field(default=MemorySettings(), description="Memory of the engine and of the device.")
     thermal: ThermalSettings = Field(default=ThermalSettings(), description="Heat and power.")
     limits: LimitSettings = Field(default=LimitSettings(), description="Bounds on clients.")
+    tracing: TracingSettings = Field(default=TracingSettings(), description="Where traces go (OpenTelemetry).")
     keys: tuple[KeySettings, ...] = Field(default=(), description="API keys; none is allowed on loopback only.")
 
     @field_validator("keys")

@@ -125,6 +125,7 @@ DASHBOARDS = (
                 "reqps",
                 {"{{kind}}": _rate("isthmus_router_answer_findings_total", "kind")},
             ),
+            Panel("Spans of traces", "short", {"{{outcome}}": _rate("isthmus_router_trace_spans_total", "outcome")}),
         ),
     ),
     Dashboard(
@@ -247,6 +248,7 @@ DASHBOARDS = (
                     "eviction": "sum(rate(isthmus_edge_adapter_evictions_total[$__rate_interval]))",
                 },
             ),
+            Panel("Spans of traces", "short", {"{{outcome}}": _rate("isthmus_edge_trace_spans_total", "outcome", "")}),
         ),
     ),
 )

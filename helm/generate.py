@@ -30,10 +30,11 @@ from cloud.settings import (
     ModelSettings,
 )
 from router.settings import RouterSettings
+from shared.tracing.settings import TracingSettings
 
 CHART = Path(__file__).parent / "isthmus"
 KUBERNETES = "v1.36.0-local-strict"
-CLOUD_SECTION = ("models", "accelerator", "ingress", "life", "port", "log_level")
+CLOUD_SECTION = ("models", "accelerator", "ingress", "life", "tracing", "port", "log_level")
 """Settings that mean something in a cluster; `host` and `ray` describe a process that starts Ray by itself."""
 
 
@@ -89,6 +90,7 @@ def cloud_defaults() -> Schema:
         "accelerator": _dumped(AcceleratorSettings()),
         "ingress": _dumped(IngressSettings()),
         "life": _dumped(LifeSettings()),
+        "tracing": _dumped(TracingSettings()),
         "adapters": _dumped(AdapterSettings()),
         "engine_settings": dict(ENGINE_SETTINGS),
     }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Makes the virtual environment and installs pinned lists and the project into it.
 #
-#   requirements/install.sh LIST...      LIST is edge-router, cloud-cpu, dev or console
+#   requirements/install.sh LIST...      LIST is edge-router, cloud-cpu, dev, console or docs;
+#   VENV=DIR requirements/install.sh compat      compat is an environment of its own, without the project
 #
 # What is installed already costs nothing, and an interrupted run goes on where it stopped. Every failure is one line.
 set -euo pipefail
@@ -11,7 +12,7 @@ venv=${VENV:-.venv}
 stamps=$venv/.stamps
 pip_version=26.3
 # MiB that a list takes once installed, with room for the downloads.
-declare -A room=([edge-router]=700 [cloud-cpu]=5000 [dev]=900 [console]=250)
+declare -A room=([edge-router]=700 [cloud-cpu]=5000 [dev]=900 [console]=250 [docs]=250 [compat]=400)
 
 fail() {
     printf 'error: %s\n' "$1" >&2
@@ -104,4 +105,4 @@ mkdir -p "$stamps"
 for list in "$@"; do
     install_list "$list"
 done
-install_project
+[ "$*" = compat ] || install_project

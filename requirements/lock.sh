@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes edge-router.txt and dev.txt again from the extras of pyproject.toml, each the whole closure, pinned.
+# Makes edge-router.txt, dev.txt and docs.txt again from the extras of pyproject.toml, and compat.txt from its names, each
+# the whole closure, pinned.
 #
 #   requirements/lock.sh
 #
@@ -23,5 +24,17 @@ lock() { # lock FILE EXTRAS TITLE
     mv "$work/list" "requirements/$1"
 }
 
-lock edge-router.txt edge,router,loadtest "Edge agent, router and load tests: the whole closure of isthmus[edge,router,loadtest]."
-lock dev.txt edge,router,loadtest,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
+lock edge-router.txt edge,router,loadtest,otel "Edge agent, router, load tests and traces: the whole closure of isthmus[edge,router,loadtest,otel]."
+lock dev.txt edge,router,loadtest,otel,dev "Tools for development and tests, on top of edge-router.txt: the closure of isthmus[…,dev]."
+grep -hv '^#' requirements/{edge-router,dev,console}.txt | LC_ALL=C sort -fu >>"$work/constraints.txt"
+lock docs.txt docs "What builds the documentation as a site: the closure of isthmus[docs], alone."
+
+# An environment of its own: LlamaIndex needs an older client of OpenAI's than this project is tested with.
+"${PYTHON:-python3.11}" -m venv --clear "$work/venv"
+"$work/venv/bin/pip" install --quiet langchain-openai llama-index-llms-openai-like
+{
+    echo "# Clients that others made, for \`make test-compat\`: a whole closure for an environment of its own, because some need"
+    echo "# other releases than this project does. Made by requirements/lock.sh."
+    "$work/venv/bin/pip" freeze | LC_ALL=C sort -fu
+} >"$work/list"
+mv "$work/list" requirements/compat.txt

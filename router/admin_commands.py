@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.options import AsJson, Config, Key, Url, router_url
+from router.options import AsJson, Config, Key, Url
 
 _Tier = Annotated[str | None, typer.Option("--tier", help="edge or cloud.")]
 _Class = Annotated[str | None, typer.Option("--class", help="public, personal, secret or unknown.")]
@@ -27,8 +27,9 @@ def decisions(
 ) -> None:
     """Show the newest decisions of the running router, oldest first."""
     from router import admin_console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    client = admin_console.AdminClient(url or router_url(config), key)
+    client = admin_console.AdminClient(*reach(url, key, config))
     wanted = {"class": privacy_class, "tier": tier, "reason": reason}
     admin_console.show_decisions(client, wanted, limit, follow=follow, as_json=as_json)
 
@@ -36,15 +37,17 @@ def decisions(
 def drain(backend: _Backend, url: Url = None, key: Key = None, config: Config = None) -> None:
     """Send nothing new to a backend, until it is resumed. What runs there ends by itself."""
     from router import admin_console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    admin_console.AdminClient(url or router_url(config), key).drain(backend)
+    admin_console.AdminClient(*reach(url, key, config)).drain(backend)
 
 
 def resume(backend: _Backend, url: Url = None, key: Key = None, config: Config = None) -> None:
     """Send to a drained backend again."""
     from router import admin_console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    admin_console.AdminClient(url or router_url(config), key).resume(backend)
+    admin_console.AdminClient(*reach(url, key, config)).resume(backend)
 
 
 def register(app: typer.Typer) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import orjson
 from rich.console import Console
 
 from router.console import RouterClient, ms, or_dash, print_json, table_of
+from router.reach import opened
 from shared.errors import BackendUnreachable
 from shared.openai.sse import EventCutter
 
@@ -45,7 +45,7 @@ class AdminClient(RouterClient):
         asked = urllib.request.Request(self._base_url + "/admin/v1/events", headers=self._headers)  # noqa: S310 - the scheme was checked
         cutter = EventCutter()
         try:
-            with urllib.request.urlopen(asked, timeout=_SILENCE_S) as stream:  # noqa: S310 - the scheme was checked
+            with opened(asked, timeout_s=_SILENCE_S, tls=self._tls) as stream:
                 while chunk := stream.read1(65536):
                     for event in cutter.feed(chunk):
                         if event.startswith(b"event: decision\n"):

@@ -35,7 +35,7 @@ from router.fleet.traffic import Traffic
 from router.fleet.watch import FleetWatch
 from router.http.access import Doorkeeper
 from router.http.application import Handlers, build
-from router.http.denials import denials
+from router.http.denials import Denials
 from router.http.devices import DeviceDesk
 from router.http.explain import Explain
 from router.http.feedback import Feedback
@@ -64,7 +64,7 @@ from router.settings import (
     SessionSettings,
     StaticModelSettings,
 )
-from router.stores import Stores, file_registers, open_stores, secret_in
+from router.stores import Stores, file_registers, open_stores
 from router.workers.member import Member, MemberStorage
 from shared.breaker import BreakerRules
 from shared.clock import Clock
@@ -72,9 +72,13 @@ from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
 from shared.http.tls import ClientTls, TlsFiles
+from shared.http.tracing import trace
 from shared.keys import ApiKey
+from shared.local_keys import LocalKeys
+from shared.secret_files import secret_in
 from shared.settings import home
 from shared.telemetry import RouterMetrics, new_registry
+from shared.tracing.build import build_tracer
 
 DRAINS_INTERVAL_S = 1.0
 """How soon a router sees what another one drained."""
@@ -82,13 +86,22 @@ DRAINS_INTERVAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A built router. `directory` and `registry` are there for tests and tools, `policies` for signals."""
+    """A built router. `directory`, `registry` and `denials` are there for tests and tools, `policies` for signals."""
 
     application: web.Application
     lifecycle: Lifecycle
     directory: FleetDirectory
     registry: CollectorRegistry
     policies: PolicyFollower
+    denials: Denials
+
+
+class Place(NamedTuple):
+    """What a process has besides its settings: the parent of which it is one of several workers, and the keys that its
+    home knows."""
+
+    member: Member | None = None
+    local: LocalKeys | None = None
 
 
 class _Fleet(NamedTuple):
@@ -125,18 +138,19 @@ def check_binding(settings: RouterSettings) -> None:
 
 
 async def build_router(
-    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, member: Member | None = None
+    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, place: Place | None = None
 ) -> Router:
-    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before, and
-    `member` says that this is one of several workers. Raises SettingsError: a file, folder, policy or address in the
-    settings does not work.
+    """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before. Raises
+    SettingsError: a file, folder, policy or address in the settings does not work.
     """
+    member, local = place or Place()
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     stores = open_stores(settings, clock, member)
-    doorkeeper, signins = _doors(settings, audit_key, stores, audit, clock)
+    denials = Denials(audit, clock)
+    doorkeeper, signins = _doors(settings, audit_key, stores, denials, clock, local)
     policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
     fleet = _fleet(settings, stores, policies, clock)
     classifier = _classifier(settings.scan, clock, metrics, scanner)
@@ -162,11 +176,14 @@ async def build_router(
     handlers = _handlers(settings, parts, fleet, registry, member)
     folder, drains = audit_folder(settings.audit), fleet.drains
     admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, fleet.stale.limit_ms, folder)
-    loops = [handlers.inference.expire, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
+    loops = [handlers.inference.expire, denials.run, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
     loops += stores.loops
-    after = (audit.flush, quota.close, *stores.after, fleet.session.close, _closing(classifier.close, storage.close))
+    closing = _closing(classifier.close, storage.close)
+    after = (denials.close, audit.flush, quota.close, *stores.after, fleet.session.close, closing)
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
-    return Router(application, lifecycle, fleet.directory, registry, policies)
+    tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
+    trace(application, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))
+    return Router(application, lifecycle, fleet.directory, registry, policies, denials)
 
 
 def _handlers(
@@ -208,12 +225,17 @@ def _answers(settings: ScanSettings, scanner: TextScanner, metrics: RouterMetric
 
 
 def _doors(
-    settings: RouterSettings, audit_key: bytes, stores: Stores, audit: AuditLog, clock: Clock
+    settings: RouterSettings,
+    audit_key: bytes,
+    stores: Stores,
+    denials: Denials,
+    clock: Clock,
+    local: LocalKeys | None,
 ) -> tuple[Doorkeeper, SignIns]:
     fixed = [ApiKey(k.name, k.sha256, k.scopes, k.limits()) for k in settings.keys]
-    keys = Keyring(fixed, clock, stores.keys)
+    keys = Keyring(fixed, clock, stores.keys, local=() if local is None else local.known())
     signins = SignIns(keys.known, hashlib.sha256(b"console" + audit_key).digest(), clock)
-    return Doorkeeper(keys, denials(audit, clock), signins=signins), signins
+    return Doorkeeper(keys, denials.note, signins=signins), signins
 
 
 def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, clock: Clock) -> _Fleet:
@@ -284,7 +306,10 @@ def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member:
 def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
     timeouts, retry = settings.timeouts, settings.retry
     return Dispatcher(
-        {"edge": EdgeClient(session), "cloud": CloudClient(session)},
+        {
+            "edge": EdgeClient(session),
+            "cloud": CloudClient(session, with_riders=settings.tracing.riders_to_clouds),
+        },
         health,
         limits=ExchangeLimits(
             first_token_s=timeouts.first_token_s,

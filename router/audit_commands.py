@@ -57,6 +57,8 @@ ByRule = Annotated[str | None, typer.Option("--rule", help="Rule of the policy t
 ByKey = Annotated[str | None, typer.Option("--key-name", help="Name of the API key.")]
 ByModel = Annotated[str | None, typer.Option("--model", help="Model asked for.")]
 ByEntity = Annotated[str | None, typer.Option("--entity", help="Kind that was found.")]
+ByTrace = Annotated[str | None, typer.Option("--trace", help="Trace, as x-isthmus-trace-id names it.")]
+ByRequest = Annotated[str | None, typer.Option("--request", help="Request, as x-request-id names it.")]
 Since = Annotated[str | None, typer.Option("--since", help="From then on: 2026-01-31, 2026-01-31T08:00, or 90m ago.")]
 Until = Annotated[str | None, typer.Option("--until", help="Before then; as for --since.")]
 
@@ -85,6 +87,8 @@ def audit_query(
     key_name: ByKey = None,
     model: ByModel = None,
     entity: ByEntity = None,
+    trace: ByTrace = None,
+    request: ByRequest = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="At most so many.")] = 100,
@@ -106,6 +110,8 @@ def audit_query(
         key=key_name,
         model=model,
         entity=entity,
+        trace_id=trace,
+        request_id=request,
         since_s=_moment(since, "since"),
         until_s=_moment(until, "until"),
     )

@@ -41,7 +41,8 @@ def _cells(record: dict[str, Any]) -> tuple[str, ...]:
         said = f"{record['class_found']} should be {record['class_said']}: {record['about']}"
         return ("-", "-", "feedback", "-", "-", "-", said)
     if kind == "denied":
-        return ("-", "-", "denied", str(record["status"]), "-", "-", f"{record['code']} at {record['endpoint']}")
+        times = f" ({record['times']} more)" if "times" in record else ""
+        return ("-", "-", "denied", str(record["status"]), "-", "-", f"{record['code']} at {record['endpoint']}{times}")
     if kind != "request":
         return ("-", "-", str(kind), "-", "-", "-", str(record.get("cause", "")))
     attempts, decision = record["attempts"], record["decision"] or {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -11,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from router.reach import opened, unanswered
 from shared.errors import BackendStatus, BackendUnreachable, InvalidRequest, IsthmusError, StreamBroken
 from shared.openai.sse import EventCutter
 
@@ -47,7 +49,15 @@ class Answered:
 class Chat:
     """The turns so far, and the switches for the next one."""
 
-    def __init__(self, base_url: str, key: str | None, model: str, *, max_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        key: str | None,
+        tls: ssl.SSLContext | None,
+        model: str,
+        *,
+        max_tokens: int | None = None,
+    ) -> None:
         """Raises: InvalidRequest: the URL is none."""
         if not base_url.startswith(("http://", "https://")):
             raise InvalidRequest("The router's URL must start with http:// or https://.", param="url")
@@ -58,6 +68,7 @@ class Chat:
         self.last: Answered | None = None
         self._base_url = base_url.rstrip("/")
         self._key = key
+        self._tls = tls
         self._max_tokens = max_tokens
 
     def say(self, text: str, hear: Callable[[str], None]) -> Answered:
@@ -72,7 +83,7 @@ class Chat:
         answered = self.last = Answered()
         began_s = time.monotonic()
         try:
-            with urllib.request.urlopen(self._request(turns), timeout=_SILENCE_S) as stream:  # noqa: S310 - the scheme was checked
+            with opened(self._request(turns), timeout_s=_SILENCE_S, tls=self._tls) as stream:
                 answered.headers = {name.lower(): value for name, value in stream.headers.items()}
                 cutter, done = EventCutter(), False
                 while not done and (chunk := stream.read1(65_536)):
@@ -81,8 +92,8 @@ class Chat:
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refused(error, answered) from None
-        except OSError:
-            raise BackendUnreachable(f"No router answers at {self._base_url}. Start one with: isthmus up") from None
+        except OSError as error:
+            raise BackendUnreachable(f"{unanswered(self._base_url, error)} Start one with: isthmus up") from None
         if not done:
             raise StreamBroken("The answer broke off.")
         answered.total_ms = (time.monotonic() - began_s) * 1000

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.options import AsJson, Config, Key, Url, router_url
+from router.options import AsJson, Config, Key, Url
 
 app = typer.Typer(add_completion=False)
 run_app = typer.Typer(add_completion=False)
@@ -32,15 +32,16 @@ def chat(
     from router.chat import CLASSES, ROUTES, Chat  # noqa: PLC0415 - keeps `--help` fast
     from router.chat_console import Terminal  # noqa: PLC0415
     from router.console import RouterClient  # noqa: PLC0415
+    from router.reach import reach  # noqa: PLC0415
 
     if route not in ROUTES:
         raise typer.BadParameter(f"one of {', '.join(ROUTES)}", param_hint="--route")
     if privacy not in CLASSES:
         raise typer.BadParameter(f"one of {', '.join(CLASSES)}", param_hint="--privacy")
-    base_url = url or router_url(config)
-    talk = Chat(base_url, key, model, max_tokens=max_tokens)
+    way = reach(url, key, config)
+    talk = Chat(*way, model, max_tokens=max_tokens)
     talk.route, talk.privacy = route, privacy
-    terminal = Terminal(talk, RouterClient(base_url, key), as_json=as_json)
+    terminal = Terminal(talk, RouterClient(*way), as_json=as_json)
     return terminal.run() if text is None else terminal.once(text)
 
 

@@ -11,7 +11,7 @@ import typer
 from router.admin_commands import register as register_admin
 from router.audit_commands import audit_app
 from router.key_commands import keys_app
-from router.options import AsJson, Config, Key, Url, router_url
+from router.options import AsJson, Config, Key, Url
 from router.policy_commands import policy_app
 from router.settings import RouterSettings
 from shared import logs
@@ -69,8 +69,9 @@ def explain(
 ) -> None:
     """Ask the running router where a text would go and why; nothing is sent to a backend."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    client = console.RouterClient(url or router_url(config), key)
+    client = console.RouterClient(*reach(url, key, config))
     console.show_explanation(client.explain(text, model, header or []), as_json=as_json)
 
 
@@ -78,8 +79,9 @@ def explain(
 def fleet(url: Url = None, key: Key = None, config: Config = None, as_json: AsJson = False) -> None:
     """Show the backends that the running router knows."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    client = console.RouterClient(url or router_url(config), key)
+    client = console.RouterClient(*reach(url, key, config))
     console.show_fleet(client.fleet(), as_json=as_json)
 
 
@@ -93,17 +95,19 @@ def devices_invite(
 ) -> None:
     """Make a token with which one device may join, and show the command to run there."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    base_url = url or router_url(config)
-    console.show_invitation(console.RouterClient(base_url, key).invite(valid_s), base_url, as_json=as_json)
+    way = reach(url, key, config)
+    console.show_invitation(console.RouterClient(*way).invite(valid_s), way.base_url, as_json=as_json)
 
 
 @devices_app.command("list")
 def devices_list(url: Url = None, key: Key = None, config: Config = None, as_json: AsJson = False) -> None:
     """Show every device that joined, revoked ones too."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    console.show_devices(console.RouterClient(url or router_url(config), key).devices(), as_json=as_json)
+    console.show_devices(console.RouterClient(*reach(url, key, config)).devices(), as_json=as_json)
 
 
 @devices_app.command("revoke")
@@ -115,8 +119,9 @@ def devices_revoke(
 ) -> None:
     """Take nothing from a device any more; its backend may join again with another key."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    console.RouterClient(url or router_url(config), key).revoke(device_id)
+    console.RouterClient(*reach(url, key, config)).revoke(device_id)
 
 
 @app.command()
@@ -144,6 +149,7 @@ def feedback(
     """Tell the running router that a request's class was wrong. It is kept, and changes nothing by itself; see
     `isthmus router policy propose`."""
     from router import console  # noqa: PLC0415 - keeps `--help` fast
+    from router.reach import reach  # noqa: PLC0415
 
-    client = console.RouterClient(url or router_url(config), key)
+    client = console.RouterClient(*reach(url, key, config))
     console.show_feedback(client.feedback(decision_id, said), as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 import sys
 import urllib.error
 import urllib.parse
@@ -15,6 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from router.reach import opened, unanswered
 from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
 from shared.errors import BackendUnreachable, InvalidRequest, IsthmusError
 
@@ -28,10 +30,11 @@ _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 class RouterClient:
     """Asks one router."""
 
-    def __init__(self, base_url: str, key: str | None) -> None:
+    def __init__(self, base_url: str, key: str | None, tls: ssl.SSLContext | None = None) -> None:
         if not base_url.startswith(("http://", "https://")):
             raise InvalidRequest("The router's URL must start with http:// or https://.", param="url")
         self._base_url = base_url.rstrip("/")
+        self._tls = tls
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def explain(self, text: str, model: str, headers: list[str]) -> dict[str, Any]:
@@ -76,13 +79,13 @@ class RouterClient:
             headers={"Content-Type": "application/json", **self._headers, **headers},
         )
         try:
-            with urllib.request.urlopen(asked, timeout=_LIMIT_S) as answer:  # noqa: S310 - the scheme was checked
+            with opened(asked, timeout_s=_LIMIT_S, tls=self._tls) as answer:
                 value = orjson.loads(answer.read(_ANSWER_BYTES) or b"{}")
         except urllib.error.HTTPError as error:
             with error:
                 raise IsthmusError(_message_of(error)) from None
-        except (OSError, orjson.JSONDecodeError):
-            raise BackendUnreachable(f"No router answers at {self._base_url}.") from None
+        except (OSError, orjson.JSONDecodeError) as error:
+            raise BackendUnreachable(unanswered(self._base_url, error)) from None
         return dict(value)
 
 
@@ -194,7 +197,8 @@ def _header(given: str) -> tuple[str, str]:
 
 def _message_of(error: urllib.error.HTTPError) -> str:
     try:
-        return f"The router answered {error.code}: {orjson.loads(error.read(65536))['error']['message']}"
+        why = f"The router answered {error.code}: {orjson.loads(error.read(65536))['error']['message']}"
+        return f"{why} Give a key with --key or ISTHMUS_API_KEY." if error.code == 401 else why
     except (orjson.JSONDecodeError, KeyError, TypeError, OSError):
         return f"The router answered {error.code}."
 

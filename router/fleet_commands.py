@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from router.options import AsJson, Config
-from router.settings import RouterSettings
-from shared.settings import load
 
 app = typer.Typer(name="fleet", help="Devices and clouds as the router sees them: status.", no_args_is_help=True)
 
 Url = Annotated[str | None, typer.Option("--url", help="Base URL of the router; default: from the settings.")]
 Key = Annotated[
-    str | None, typer.Option("--key", envvar="ISTHMUS_API_KEY", help="API key of scope admin, where one is wanted.")
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="ISTHMUS_API_KEY",
+        help="API key of scope admin:read, where one is wanted; default: as for `isthmus router`.",
+    ),
 ]
 
 
@@ -35,6 +38,7 @@ def status(
     """One row a backend: heat, load, rates, digest parity, breaker, share of traffic, last reasons."""
     from router import fleet_console  # noqa: PLC0415 - keeps `--help` fast
     from router.console import RouterClient  # noqa: PLC0415
+    from router.reach import reach  # noqa: PLC0415
 
-    client = RouterClient(url or load(RouterSettings, "router", config).base_url(), key)
+    client = RouterClient(*reach(url, key, config))
     fleet_console.status(client, watch_s=interval_s if watch else None, as_json=as_json)

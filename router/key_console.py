@@ -17,6 +17,7 @@ from router.stores import with_keys
 from shared.clock import SystemClock
 from shared.errors import InvalidRequest, NotFound
 from shared.keys import KeyLimits, Scope, generate, hashed
+from shared.local_keys import RESERVED_PREFIX
 from shared.state.register import Register
 
 _DAY_S = 24 * 3600
@@ -34,6 +35,8 @@ def create(
     """
     if not 1 <= len(name) <= _NAME_CHARS or not name.isprintable() or name != name.strip():
         raise InvalidRequest(f"A name is 1 to {_NAME_CHARS} printable characters.", param="name")
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidRequest(f"Names that begin with {RESERVED_PREFIX} are the router's own.", param="name")
     if any(name == each.name for each in settings.keys):
         raise InvalidRequest("A key of the settings has this name.", param="name")
     key, now_s = generate(), SystemClock().unix_s()

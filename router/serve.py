@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import uvloop
 
-from router.app import audit_storage, build_router, check_binding
+from router.app import Place, audit_storage, build_router, check_binding
 from router.audit.storage import AuditStorage
 from router.settings import RouterSettings
 from router.stores import STATE_TTL_S
 from router.workers.hub import Hub
 from router.workers.member import Member
 from router.workers.parent import Parent, worker_command
+from shared import logs
 from shared.clock import SystemClock
 from shared.http.binding import bind
 from shared.http.lifecycle import serve
 from shared.http.tls import ListenerTls, TlsFiles
+from shared.local_keys import LocalKeys, offer, offered, withdraw
 
 
 def run(settings: RouterSettings) -> int:
@@ -31,7 +34,8 @@ def run(settings: RouterSettings) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # asks for a reload once there is something to reload
     listener = bind(settings.host, settings.port, setting="router.port")
     try:
-        code: int = uvloop.run(_serve(settings, listener, None))
+        with _local_keys(settings, listener) as local:
+            code: int = uvloop.run(_serve(settings, listener, None, local))
         return code
     finally:
         listener.close()
@@ -46,7 +50,8 @@ def run_family(settings: RouterSettings, arguments: Sequence[str]) -> int:
     try:
         number = str(place.getsockname()[1])
         command = worker_command([*arguments, "--host", settings.host, "--port", number])
-        return asyncio.run(_family(settings, command, storage))
+        with _local_keys(settings, place):
+            return asyncio.run(_family(settings, command, storage))
     finally:
         storage.close()
         place.close()
@@ -57,10 +62,28 @@ def run_worker(settings: RouterSettings, hub: Path) -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     listener = bind(settings.host, settings.port, setting="router.port", shared=True)
     try:
-        code: int = uvloop.run(_serve(settings, listener, hub))
+        local = offered(settings.host, listener.getsockname()[1])
+        code: int = uvloop.run(_serve(settings, listener, hub, local))
         return code
     finally:
         listener.close()
+
+
+@contextlib.contextmanager
+def _local_keys(settings: RouterSettings, listener: socket.socket) -> Iterator[LocalKeys | None]:
+    """Keys for the commands and the agent of this home, for as long as the block runs; None where its folder cannot be
+    written: they then need keys like anyone else."""
+    host, port = settings.host, listener.getsockname()[1]
+    try:
+        keys = offer(host, port)
+    except OSError as error:
+        logs.get("router").warning("local_keys_not_written", error=type(error).__name__)
+        yield None
+        return
+    try:
+        yield keys
+    finally:
+        withdraw(host, port, keys)
 
 
 async def _family(settings: RouterSettings, command: Sequence[str], storage: AuditStorage) -> int:
@@ -69,12 +92,12 @@ async def _family(settings: RouterSettings, command: Sequence[str], storage: Aud
     return await Parent(command, settings.workers, hub, clock).run()
 
 
-async def _serve(settings: RouterSettings, listener: socket.socket, hub: Path | None) -> int:
+async def _serve(settings: RouterSettings, listener: socket.socket, hub: Path | None, local: LocalKeys | None) -> int:
     tls, clock, member = _tls(settings), SystemClock(), None
     if hub is not None:
         member = Member()
         await member.join(hub, on_parent_gone=lambda: os.kill(os.getpid(), signal.SIGTERM))
-    router = await build_router(settings, clock, member=member)
+    router = await build_router(settings, clock, place=Place(member, local))
     settle_memory()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, router.policies.reload_soon)
     following = None if tls is None else asyncio.create_task(tls.following.run(clock))

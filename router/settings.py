@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from router.audit.storage import Sync
 from router.privacy.returning import AnswerScanning
@@ -13,8 +13,11 @@ from router.rulebook.defaults import PolicyDefaults
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
 from shared.keys import KeyLimits, Scope
+from shared.local_keys import RESERVED_PREFIX
 from shared.privacy import PrivacyClass
 from shared.settings import SectionSettings
+from shared.state.settings import RedisSettings
+from shared.tracing.settings import TracingSettings
 
 Url = Annotated[
     str,
@@ -40,6 +43,13 @@ class KeySettings(_Section):
         default=None, ge=1, description="Tokens of prompts and answers in any minute; unset: any."
     )
     concurrent: int | None = Field(default=None, ge=1, description="Requests running at the same time; unset: any.")
+
+    @field_validator("name")
+    @classmethod
+    def _not_reserved(cls, name: str) -> str:
+        if name.startswith(RESERVED_PREFIX):
+            raise ValueError(f"names that begin with {RESERVED_PREFIX} are the router's own")
+        return name
 
     def limits(self) -> KeyLimits:
         """The limits as one value."""
@@ -188,14 +198,6 @@ class RetrySettings(_Section):
     backoff_cap_ms: int = Field(200, ge=0, description="Upper bound of any wait before a retry.")
 
 
-class RedisTlsSettings(_Section):
-    """Certificates for Redis over TLS, in PEM; new connections use what the files hold now."""
-
-    ca_file: Path | None = Field(default=None, description="Authorities to trust; unset: those of the system.")
-    cert_file: Path | None = Field(default=None, description="Certificate shown to Redis, for mutual TLS.")
-    key_file: Path | None = Field(default=None, description="Its private key.")
-
-
 class OutlierSettings(_Section):
     """When a backend is left alone although it never failed three times in a row."""
 
@@ -216,40 +218,36 @@ class ListenerTlsSettings(_Section):
     )
 
 
-class BackendTlsSettings(_Section):
-    """How backends with https addresses are reached; files that are replaced are used within seconds."""
+class _CertificateSettings(_Section):
+    """What is shown to the other side of TLS, and whom to trust there, in PEM."""
 
     ca_file: Path | None = Field(default=None, description="Authorities to trust besides those of the system.")
-    cert_file: Path | None = Field(default=None, description="Certificate shown to backends, for mutual TLS.")
+    cert_file: Path | None = Field(default=None, description="Certificate shown to the other side, for mutual TLS.")
     key_file: Path | None = Field(default=None, description="Its private key.")
 
     @model_validator(mode="after")
-    def _pair(self) -> BackendTlsSettings:
+    def _pair(self) -> Self:
         if (self.cert_file is None) is not (self.key_file is None):
             raise ValueError("cert_file and key_file are set together")
         return self
 
 
-class StateSettings(_Section):
+class BackendTlsSettings(_CertificateSettings):
+    """How backends with https addresses are reached; files that are replaced are used within seconds."""
+
+
+class ClientSettings(_CertificateSettings):
+    """How `isthmus` commands reach the router of these settings."""
+
+    api_key_file: Path | None = Field(
+        default=None, description="File with the key that commands send; unset: what the router left in this home."
+    )
+
+
+class StateSettings(RedisSettings):
     """Where fleet state lives."""
 
     kind: Literal["memory", "redis"] = Field("memory", description="memory: one router; redis: many.")
-    url: str | None = Field(
-        default=None,
-        description="Redis address as a URL; wins over host and port: redis://, unix://, redis+sentinel://A,B/MASTER, "
-        "redis+cluster://A,B; rediss… with TLS.",
-    )
-    host: str = Field("127.0.0.1", description="Host of Redis.")
-    port: int = Field(6379, ge=1, le=65535, description="Port of Redis.")
-    username: str | None = Field(default=None, description="ACL user of Redis; unset: the default user.")
-    password_file: Path | None = Field(default=None, description="File with the password of Redis.")
-    sentinel_password_file: Path | None = Field(default=None, description="File with the password of the sentinels.")
-    tls: RedisTlsSettings | None = Field(default=None, description="TLS to Redis; unset: as the URL says.")
-    fleet: str = Field(
-        "fleet",
-        pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$",
-        description="Name of the fleet in Redis: routers of one name share devices, keys and limits.",
-    )
     refresh_ms: int = Field(250, ge=50, description="How often the fleet is read from Redis.")
     last_known_s: float = Field(15, ge=0, description="How long the last known fleet is used while Redis is gone.")
 
@@ -290,6 +288,16 @@ class AuditSettings(_Section):
         return self
 
 
+class RouterTracingSettings(TracingSettings):
+    """Traces, and what of a caller's trace goes on to clouds."""
+
+    riders_to_clouds: bool = Field(
+        False,
+        description="Send tracestate and baggage of callers to clouds too. They are text that is not scanned; edge "
+        "agents always get them.",
+    )
+
+
 class RouterSettings(SectionSettings, section="router"):
     """Section `router`."""
 
@@ -321,6 +329,7 @@ class RouterSettings(SectionSettings, section="router"):
     backend_tls: BackendTlsSettings = Field(
         default_factory=BackendTlsSettings, description="TLS to backends with https addresses."
     )
+    client: ClientSettings = Field(default_factory=ClientSettings, description="How commands reach this router.")
     clouds: tuple[CloudSettings, ...] = Field(default=(), description="Cloud endpoints.")
     edges: tuple[EdgeBackendSettings, ...] = Field(default=(), description="Edge agents that do not report.")
     edge_api_key_file: Path | None = Field(
@@ -330,6 +339,9 @@ class RouterSettings(SectionSettings, section="router"):
     state: StateSettings = Field(default_factory=StateSettings, description="Where fleet state lives.")
     devices: DeviceSettings = Field(default_factory=DeviceSettings, description="Devices that joined.")
     audit: AuditSettings = Field(default_factory=AuditSettings, description="Where the record of requests goes.")
+    tracing: RouterTracingSettings = Field(
+        default_factory=RouterTracingSettings, description="Where traces go (OpenTelemetry)."
+    )
     keepalive_s: float = Field(15, ge=0, description="Silence after which a stream gets a comment line; 0: never.")
     drain_limit_s: float = Field(30, ge=0, description="Time that running requests get at shutdown.")
 

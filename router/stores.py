@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from router.fleet.devices import DeviceBook
@@ -15,7 +13,6 @@ from router.limits.port import Limiter
 from router.settings import RouterSettings, StateSettings
 from router.workers.member import Member, MemberLimiter, MemberStore
 from shared.clock import Clock
-from shared.errors import SettingsError
 from shared.settings import home
 from shared.state.memory import MemoryStateStore
 from shared.state.port import StateStore
@@ -141,38 +138,9 @@ async def with_keys(
 
 def redis_link(state: StateSettings, clock: Clock) -> RedisLink:
     """The way to the Redis that the settings name."""
-    from shared.state.address import RedisAddress, RedisTls  # noqa: PLC0415
-    from shared.state.link import RedisLink  # noqa: PLC0415
+    from shared.state.link import RedisLink  # noqa: PLC0415 - needs the client of Redis
 
-    tls = state.tls
-    address = RedisAddress(
-        url=state.url,
-        host=state.host,
-        port=state.port,
-        username=state.username,
-        password=secret_in(state.password_file, "router.state.password_file"),
-        sentinel_password=secret_in(state.sentinel_password_file, "router.state.sentinel_password_file"),
-        tls=None if tls is None else RedisTls(tls.ca_file, tls.cert_file, tls.key_file),
-    )
-    return RedisLink(address, clock)
-
-
-def secret_in(path: Path | None, setting: str) -> str | None:
-    """The one secret in the file at `path`; None where no file is named.
-
-    Raises:
-        SettingsError: it cannot be read, or holds something else.
-    """
-    if path is None:
-        return None
-    try:
-        value = path.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = os.strerror(error.errno or 0).lower() if isinstance(error, OSError) else "not text"
-        raise SettingsError(f"The file {path} of {setting}: {reason}.", param=setting) from None
-    if not value or not value.isascii() or any(c.isspace() for c in value):
-        raise SettingsError(f"The file {path} of {setting} does not hold one key.", param=setting)
-    return value
+    return RedisLink(state.address("router.state"), clock)
 
 
 def _register_key(state: StateSettings, name: str) -> str:

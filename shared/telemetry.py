@@ -47,6 +47,16 @@ class HttpMetrics:
             "Requests that the client left before the end.",
             registry=registry,
         )
+        self.trace_spans = Counter(
+            f"isthmus_{process}_trace_spans_total",
+            "Spans of recorded traces by what became of them.",
+            ("outcome",),
+            registry=registry,
+        )
+
+    def spans_ended_as(self, outcome: str, count: int) -> None:
+        """Count spans: `exported`, `queue_full`, `export_failed` or `shutdown`. From any thread."""
+        self.trace_spans.labels(outcome).inc(count)
 
 
 class EdgeMetrics(HttpMetrics):

@@ -96,6 +96,7 @@ def logs_as_before() -> Iterator[None]:
 
 _FOR_TESTS = frozenset(
     {
+        "ISTHMUS_COMPAT_PYTHON",
         "ISTHMUS_K8S_SCHEMAS",
         "ISTHMUS_TEST_CACHE",
         "ISTHMUS_TEST_MODEL_SIGNING",

@@ -6,7 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge.devices.kernel_files import text_of
+
 _SIZE = re.compile(r"([0-9]+)([KMG]?)")
+_FILES = ("level", "type", "size", "shared_cpu_list")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -23,9 +26,10 @@ def read_caches(sysfs: Path) -> tuple[Cache, ...]:
     """Data and unified caches of the first processor, from the core outwards; empty where nothing can be read."""
     found = []
     for index in sorted((sysfs / "devices" / "system" / "cpu" / "cpu0" / "cache").glob("index[0-9]*")):
-        level, size = _text(index / "level"), _SIZE.fullmatch(_text(index / "size"))
-        if _text(index / "type") in ("Data", "Unified") and level.isdigit() and size and int(size[1]):
-            found.append(Cache(int(level), int(size[1]) * _UNITS[size[2]], _cores(_text(index / "shared_cpu_list"))))
+        level, kind, size, cores = (text_of(index / name) or "" for name in _FILES)
+        amount = _SIZE.fullmatch(size)
+        if kind in ("Data", "Unified") and level.isdigit() and amount and int(amount[1]):
+            found.append(Cache(int(level), int(amount[1]) * _UNITS[amount[2]], _cores(cores)))
     return tuple(sorted(found, key=lambda cache: cache.level))
 
 
@@ -38,10 +42,3 @@ def _cores(shared: str) -> int | None:
             return None
         count += int(last or first) - int(first) + 1
     return count
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""

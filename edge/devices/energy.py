@@ -1,20 +1,10 @@
-"""Reads the energy counters of processor packages (RAPL) from a sysfs-shaped tree, and says what passed between two.
-
-    {root}/class/powercap/intel-rapl:N/{energy_uj,max_energy_range_uj}      Documentation/power/powercap/powercap.rst
-
-AMD processors appear under the same names. Only whole packages count: their parts (core, uncore, dram below
-`intel-rapl:N:M`) are in them or beside the engine's share. The counters can be read by root alone on most systems;
-where they cannot, energy is not known.
-"""
+"""Energy counters of processor packages, and what passed between two readings of them; `powercap` reads them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-_PACKAGE = re.compile(r"intel-rapl(-mmio)?:[0-9]+\Z")
 _MAX_WATTS = 2_000.0
 
 
@@ -25,19 +15,6 @@ class EnergyCounter:
     name: str
     energy_uj: int
     range_uj: int
-
-
-def read_energy(sysfs: Path) -> tuple[EnergyCounter, ...]:
-    """The packages' counters below `sysfs`; those that cannot be read are absent."""
-    try:
-        zones = sorted((sysfs / "class" / "powercap").iterdir())
-    except OSError:
-        return ()
-    # The same package appears a second time through memory-mapped registers.
-    packages = [zone for zone in zones if _PACKAGE.match(zone.name)]
-    direct = [zone for zone in packages if "mmio" not in zone.name]
-    counters = (_counter(sysfs, zone) for zone in direct or packages)
-    return tuple(counter for counter in counters if counter is not None)
 
 
 def joules_between(before: Iterable[EnergyCounter], after: Iterable[EnergyCounter], elapsed_s: float) -> float | None:
@@ -53,18 +30,3 @@ def joules_between(before: Iterable[EnergyCounter], after: Iterable[EnergyCounte
     joules = passed_uj / 1e6
     # A counter that was reset by a suspend looks like one that went round.
     return joules if 0 <= joules <= _MAX_WATTS * elapsed_s * len(later) else None
-
-
-def _counter(sysfs: Path, zone: Path) -> EnergyCounter | None:
-    energy, limit = _number(zone / "energy_uj"), _number(zone / "max_energy_range_uj")
-    if energy is None or limit is None or energy > limit:
-        return None
-    return EnergyCounter(f"{sysfs}:{zone.name}", energy, limit)
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() and len(text) < 20 else None

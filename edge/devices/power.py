@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from edge.devices.kernel_files import text_of
+
 
 class PowerSource(StrEnum):
     """What feeds the device now."""
@@ -34,11 +36,11 @@ def read_power(sysfs: Path) -> Power:
     except OSError:
         return Power(PowerSource.MAINS)
     # Peripherals (a mouse, a headset) have batteries of their own, with scope Device.
-    batteries = [s for s in supplies if _text(s / "type") == "Battery" and _text(s / "scope") != "Device"]
+    batteries = [s for s in supplies if text_of(s / "type") == "Battery" and text_of(s / "scope") != "Device"]
     if not batteries:
         return Power(PowerSource.MAINS)
-    online = {_text(s / "online") for s in supplies if _text(s / "type") in ("Mains", "USB", "Wireless")}
-    states = {_text(b / "status") for b in batteries}
+    online = {text_of(s / "online") for s in supplies if text_of(s / "type") in ("Mains", "USB", "Wireless")}
+    states = {text_of(b / "status") for b in batteries}
     return Power(_source(online, states), _percent(batteries[0]))
 
 
@@ -52,14 +54,7 @@ def _source(online: set[str | None], states: set[str | None]) -> PowerSource:
 
 def _percent(battery: Path) -> float | None:
     try:
-        value = float(_text(battery / "capacity") or "")
+        value = float(text_of(battery / "capacity") or "")
     except ValueError:
         return None
     return value if 0 <= value <= 100 else None
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip() or None
-    except OSError:
-        return None

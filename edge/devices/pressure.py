@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from edge.devices.kernel_files import text_of
 from edge.devices.probe import container_available_bytes
 from edge.memory.pressure import Pressure
 
@@ -30,12 +31,12 @@ def read_pressure(root: Path) -> Pressure:
 
 
 def _meminfo(path: Path) -> int | None:
-    found = _AVAILABLE.search(_text(path))
+    found = _AVAILABLE.search(text_of(path) or "")
     return int(found[1]) * 1024 if found else None
 
 
 def _stalls(path: Path) -> dict[str, float]:
-    return {kind: float(share) for kind, share in _STALL.findall(_text(path))}
+    return {kind: float(share) for kind, share in _STALL.findall(text_of(path) or "")}
 
 
 def _least(*values: int | None) -> int | None:
@@ -44,10 +45,3 @@ def _least(*values: int | None) -> int | None:
 
 def _most(*values: float | None) -> float | None:
     return max((value for value in values if value is not None), default=None)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

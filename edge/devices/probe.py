@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from edge.devices.caches import Cache, read_caches
+from edge.devices.kernel_files import text_of
 from edge.devices.power import Power, read_power
 
 # Instruction sets that change how fast the engine's kernels run, by their names in /proc/cpuinfo.
@@ -80,7 +81,7 @@ def _processor(cpuinfo: Path) -> tuple[str, frozenset[str]]:
 def _cores_usable(cores_total: int, cgroup: Path) -> int:
     """Cores by affinity and by the container's quota, at least one."""
     affine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores_total
-    quota = (_text(cgroup / "cpu.max") or "max").split()
+    quota = (text_of(cgroup / "cpu.max") or "max").split()
     if len(quota) == 2 and quota[0].isdigit() and quota[1].isdigit() and int(quota[1]):
         affine = min(affine, int(quota[0]) // int(quota[1]))
     return max(1, affine)
@@ -103,10 +104,10 @@ def container_available_bytes(cgroup: Path) -> int | None:
 
 def _container(cgroup: Path) -> tuple[int, int] | None:
     """Limit and available bytes of the container, by cgroup version 2 or 1; None where it has no limit."""
-    second = _text(cgroup / "memory.max") is not None
+    second = text_of(cgroup / "memory.max") is not None
     folder = cgroup if second else cgroup / "memory"
-    limit = _text(folder / ("memory.max" if second else "memory.limit_in_bytes"))
-    used = _text(folder / ("memory.current" if second else "memory.usage_in_bytes"))
+    limit = text_of(folder / ("memory.max" if second else "memory.limit_in_bytes"))
+    used = text_of(folder / ("memory.current" if second else "memory.usage_in_bytes"))
     if not (limit and used and limit.isdigit() and used.isdigit()):
         return None
     cached = _reclaimable_bytes(folder / "memory.stat", "inactive_file" if second else "total_inactive_file")
@@ -115,18 +116,11 @@ def _container(cgroup: Path) -> tuple[int, int] | None:
 
 def _reclaimable_bytes(memory_stat: Path, field: str) -> int:
     """Page cache that the container would give back: counted as used, but free to take."""
-    for line in (_text(memory_stat) or "").splitlines():
+    for line in (text_of(memory_stat) or "").splitlines():
         name, _, value = line.partition(" ")
         if name == field and value.isdigit():
             return int(value)
     return 0
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return None
 
 
 def _lockable_bytes() -> int | None:

@@ -2,8 +2,8 @@
 
 Red line: weights + KV + runtime + compute + prompt cache + draft + adapters + reserve <= available. The sizes of
 runtime and compute buffers are upper fits to measurements of the engine (memory after load and after a prompt of
-several micro-batches, for vocabularies of 49,152 and 262,144 tokens and micro-batches of 63 to 2,048); docs/memory.md
-has the table of prediction against truth.
+several micro-batches, for vocabularies of 49,152 and 262,144 tokens and micro-batches of 63 to 2,048);
+docs/explanation/memory.md has the table of prediction against truth.
 """
 
 from __future__ import annotations

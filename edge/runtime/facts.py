@@ -21,4 +21,5 @@ def facts_of(plan: StaticPlan) -> EngineFacts:
         tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
         adapters=tuple(adapter.digest for adapter in plan.adapters),
         computes={name: value for name, value in plan.options.wire().items() if name != "model_alias"},
+        package=plan.package,
     )

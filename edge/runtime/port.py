@@ -11,6 +11,7 @@ from typing import Protocol
 
 from edge.memory.pressure import Step
 from edge.packages.adapters.adapter import Adapter
+from edge.packages.package import Package
 from edge.runtime.drafting import Drafting
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import Tuning
@@ -58,6 +59,8 @@ class EngineFacts:
     computes: Mapping[str, str | int | bool] = field(default_factory=dict, hash=False)
     """How it computes, by the engine's own names."""
     template: ChatTemplate = ChatTemplate()
+    package: Package | None = field(default=None, hash=False, repr=False)
+    """What was loaded."""
 
 
 @dataclass(frozen=True, slots=True)

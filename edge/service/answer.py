@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Mapping
 
 from aiohttp import web
 
+from edge.service.dialect import Dialect
 from shared.clock import Clock
 from shared.errors import IsthmusError
 from shared.http.events import break_stream, open_stream
-from shared.openai.envelope import error_event
-from shared.openai.sse import KEEPALIVE
 
 
 class ClientLeft(ConnectionResetError):
@@ -25,6 +24,7 @@ class StreamAnswer:
     def __init__(
         self,
         request: web.Request,
+        dialect: Dialect,
         headers: Mapping[str, str],
         *,
         clock: Clock,
@@ -32,7 +32,8 @@ class StreamAnswer:
         stall_limit_s: float,
     ) -> None:
         self._request = request
-        self._headers = headers
+        self._dialect = dialect
+        self._headers = {"Content-Type": dialect.stream_type} | dict(headers)
         self._clock = clock
         self._keepalive_s = keepalive_s
         self._stall_limit_s = stall_limit_s
@@ -74,16 +75,16 @@ class StreamAnswer:
         return self._response
 
     async def broken(self, error: IsthmusError) -> web.StreamResponse:
-        """End a committed stream that cannot go on: one error event and no `[DONE]`."""
+        """End a committed stream that cannot go on: one error and no end mark."""
         if self._response is None:
             raise error
         with contextlib.suppress(ConnectionError):
-            await break_stream(self._response, error_event(error))
+            await break_stream(self._response, self._dialect.broken(error))
         return self._response
 
     @contextlib.asynccontextmanager
     async def kept_alive(self) -> AsyncIterator[None]:
-        """Send a comment after every `keepalive_s` of silence for as long as the block runs; 0 sends none."""
+        """Send what means nothing after every `keepalive_s` of silence for as long as the block runs; 0 sends none."""
         if self._keepalive_s == 0:
             yield
             return
@@ -99,6 +100,6 @@ class StreamAnswer:
         while True:
             silent_s = (self._clock.now_ms() - self._last_write_ms) / 1000
             if silent_s >= self._keepalive_s:
-                await self.send(KEEPALIVE)
+                await self.send(self._dialect.keepalive())
             else:
                 await self._clock.sleep(self._keepalive_s - silent_s)

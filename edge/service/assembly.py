@@ -52,6 +52,7 @@ class Assembly:
             self._logprobs.rewrite(chunk)
         if self._calls is not None:
             self._calls.rewrite(chunk)
+        self.closing.finish(chunk)
         if not self._head:
             self._head = {name: chunk.get(name) for name in ("id", "created", "system_fingerprint")}
             self._head["model"] = self._model or chunk.get("model")
@@ -87,13 +88,14 @@ class Assembly:
             if delta.get(name):
                 choice["texts"].setdefault(name, []).append(delta[name])
         for call in delta.get("tool_calls") or ():
-            _take_call(choice["tools"], call)
+            take_call(choice["tools"], call)
         if part.get("logprobs"):
             choice["logprobs"] = _joined_logprobs(choice["logprobs"], part["logprobs"])
         choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
 
 
-def _take_call(calls: dict[int, dict[str, Any]], delta: dict[str, Any]) -> None:
+def take_call(calls: dict[int, dict[str, Any]], delta: dict[str, Any]) -> None:
+    """Add one streamed piece of a tool call to the `calls` of its choice, by their number."""
     function = delta.get("function") or {}
     call = calls.setdefault(
         delta.get("index", 0), {"id": None, "type": "function", "function": {"name": "", "arguments": ""}}

@@ -60,6 +60,8 @@ class ChunkStream:
         self._finished += facts.finished
         if self._calls is None and self._logprobs is None and not is_closing(event):
             self.has_content = self.has_content or facts.kind is EventKind.CONTENT
+            if facts.finished:
+                self.closing.finish(orjson.loads(event[5:]))
             return [event]
         return self._rewritten(orjson.loads(event[5:]), closing=is_closing(event))
 
@@ -73,8 +75,9 @@ class ChunkStream:
             self._logprobs.rewrite(chunk)
         if self._calls is not None:
             self._calls.rewrite(chunk)
-            if says_nothing(chunk):
-                return []
+        self.closing.finish(chunk)
+        if self._calls is not None and says_nothing(chunk):
+            return []
         event = _event(chunk)
         self.has_content = self.has_content or read_event(event).kind is EventKind.CONTENT
         return [event]

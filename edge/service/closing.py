@@ -1,4 +1,4 @@
-"""Takes usage and timings out of the engine's closing events, and joins those of parallel choices into one usage."""
+"""Takes usage and timings out of the engine's closing events, joined over parallel choices, and why these ended."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Closing:
         self._prompts = prompts
         self._usages: list[dict[str, Any]] = []
         self.timings: list[Timings] = []
+        self.finish_reasons: list[str] = []
 
     def take(self, value: dict[str, Any]) -> None:
         """Move the figures out of a closing chunk."""
@@ -31,6 +32,11 @@ class Closing:
         timings = Timings.of(value.pop("timings", None))
         if timings is not None:
             self.timings.append(timings)
+
+    def finish(self, chunk: dict[str, Any]) -> None:
+        """Note why a choice ended, if one did with this chunk."""
+        ends = (choice.get("finish_reason") for choice in chunk.get("choices") or ())
+        self.finish_reasons += [end for end in ends if end is not None]
 
     @property
     def usage(self) -> dict[str, Any] | None:

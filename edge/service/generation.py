@@ -6,20 +6,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from edge.scheduling.speculation import RequestKind, SpeculationMode
-from edge.service import fit
+from edge.service import fit, spans
+from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
 from edge.service.admission import Admission
 from edge.service.answer import StreamAnswer
-from edge.service.assembly import Assembly
-from edge.service.chunks import ChunkStream
 from edge.service.closing import Closing
 from edge.service.control_tokens import ControlTokens
 from edge.service.deadline import answering
+from edge.service.dialect import Asked, Dialect
 from edge.service.engine_client import EngineClient
 from edge.service.grammar_check import GrammarCheck
 from edge.service.rates import Rates, Timings
@@ -34,9 +34,11 @@ from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.http.names import OUTPUT_CAP_HEADER
-from shared.openai.facts import Endpoint
+from shared.http.tracing import span_of
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
+from shared.tracing.conventions import OUTCOME
+from shared.tracing.port import NO_SPAN, Span
 
 _CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical", "memory_critical"})
 
@@ -61,13 +63,14 @@ class _Outcome:
     name: str = "ok"
     started_ms: int = 0
     owner: str | None = None
+    span: Span = field(default=NO_SPAN, repr=False)
     kind: RequestKind = RequestKind.PROSE
     mode: SpeculationMode | None = None
     """How the engine decodes for this request; None where it shares the engine with others."""
 
 
 class Generation:
-    """Serves `/v1/chat/completions` and `/v1/completions`."""
+    """Serves every route that generates text, in whichever dialect."""
 
     def __init__(
         self,
@@ -99,44 +102,62 @@ class Generation:
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
 
-    async def serve(self, request: web.Request, endpoint: Endpoint, owner: str | None = None) -> web.StreamResponse:
+    async def serve(self, request: web.Request, dialect: Dialect, owner: str | None = None) -> web.StreamResponse:
         """Answer one request of the key called `owner`; raises what `shared.http.errors` turns into an answer."""
-        with self._counted(endpoint) as outcome, self._lifecycle.request():
+        with self._counted(dialect.route) as outcome, self._lifecycle.request():
             if self._lifecycle.in_flight > self._limits.connections:
                 raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
             outcome.started_ms = self._clock.now_ms()
             outcome.owner = owner
-            prepared = await self._prepared(request, endpoint, outcome)
+            outcome.span = span_of(request)
+            limits = self._limits
+            _, body = await read_object(
+                request, limit_bytes=limits.body_bytes, limit_s=limits.body_s, typed=dialect.typed
+            )
+            asked = dialect.read(body)
+            if asked.at_once is not None:
+                return await self._at_once(asked, asked.at_once)
+            prepared = await self._prepared(asked, outcome)
             if prepared.stream:
-                return await self._stream(request, prepared, outcome)
-            return await self._whole(prepared, outcome)
+                return await self._stream(request, dialect, prepared, outcome)
+            return await self._whole(dialect, prepared, outcome)
 
-    async def _prepared(self, request: web.Request, endpoint: Endpoint, outcome: _Outcome) -> EngineRequest:
-        limits = self._limits
-        _, body = await read_object(request, limit_bytes=limits.body_bytes, limit_s=limits.body_s)
-        validate(endpoint, body)
-        outcome.kind = kind_of(body)
+    async def _at_once(self, asked: Asked, answer: bytes) -> web.StreamResponse:
+        """`answer`, if the model serves."""
+        base = self._served.require().model_id
+        served_name(asked.body, base)
+        await self._adapters.chosen(asked.body, base)
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _prepared(self, asked: Asked, outcome: _Outcome) -> EngineRequest:
+        validate(asked.endpoint, asked.body)
+        outcome.kind = kind_of(asked.body)
         facts = self._served.require()
-        prepared = translate(endpoint, body, facts, output_cap_tokens=self._measures().output_cap_tokens)
-        chosen = await self._adapters.chosen(body, facts.model_id)
+        prepared = translate(asked.endpoint, asked.body, facts, output_cap_tokens=self._measures().output_cap_tokens)
+        chosen = await self._adapters.chosen(asked.body, facts.model_id)
         prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
+        if asked.limit_is_bound:
+            prepared = prepared.without_promise()
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         await self._grammars.check(prepared.grammar)
         return prepared
 
-    async def _stream(self, request: web.Request, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome
+    ) -> web.StreamResponse:
         answer = StreamAnswer(
             request,
+            dialect,
             {"x-request-id": request[REQUEST_ID]} | _cap_header(prepared),
             clock=self._clock,
             keepalive_s=self._limits.keepalive_s,
             stall_limit_s=self._limits.client_stall_s,
         )
-        chunks = ChunkStream(prepared)
+        chunks = dialect.chunks(prepared)
         held: list[bytes] = []
         try:
-            async with answer.kept_alive(), self._events(prepared, outcome) as events:
+            async with answer.kept_alive(), self._events(prepared, outcome, chunks.closing) as events:
                 async for event in events:
                     first = not chunks.has_content
                     held += chunks.feed(event)
@@ -151,14 +172,15 @@ class Generation:
             if not answer.committed:
                 raise
             outcome.name = "broken"
+            outcome.span.fail(error.code)
             self._log.warning("answer_broken", request_id=request[REQUEST_ID], code=error.code)
             return await answer.broken(error)
         self._observe_end(chunks.closing, outcome)
         return await answer.finish()
 
-    async def _whole(self, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
-        assembly = Assembly(prepared)
-        async with self._events(prepared, outcome) as events:
+    async def _whole(self, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
+        assembly = dialect.whole(prepared)
+        async with self._events(prepared, outcome, assembly.closing) as events:
             async for event in events:
                 first = not assembly.has_content
                 assembly.feed(event)
@@ -169,23 +191,27 @@ class Generation:
         return web.Response(body=assembly.answer(), content_type="application/json", headers=headers)
 
     @contextlib.asynccontextmanager
-    async def _events(self, prepared: EngineRequest, outcome: _Outcome) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _events(
+        self, prepared: EngineRequest, outcome: _Outcome, closing: Closing
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
+        slot = self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane)
         try:
             async with (
                 limit as alive,
-                self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane),
+                spans.admitted(outcome.span, prepared, slot),
                 self._adapters.using(prepared.adapters),
             ):
                 alive()
                 await self._fit_again(prepared)
                 outcome.mode = self._served.require().speculation if self._admission.busy == 1 else None
-                async with (
-                    self._client.stream(prepared) as events,
-                    contextlib.aclosing(_watched(events, alive)) as watched,
-                ):
-                    yield watched
+                with spans.engine(outcome.span, prepared, closing):
+                    async with (
+                        self._client.stream(prepared) as events,
+                        contextlib.aclosing(_watched(events, alive)) as watched,
+                    ):
+                        yield watched
         except BackendTimeout:
             self._client.doubt()
             raise
@@ -199,7 +225,7 @@ class Generation:
             raise NotReady("The device has taken back slots that this request needs.")
 
     @contextlib.contextmanager
-    def _counted(self, endpoint: Endpoint) -> Iterator[_Outcome]:
+    def _counted(self, route: str) -> Iterator[_Outcome]:
         """Count the request in flight for as long as the block runs, and its outcome at the end, whatever that is."""
         outcome = _Outcome()
         self._metrics.in_flight.inc()
@@ -219,8 +245,9 @@ class Generation:
             outcome.name = "failed"
             raise
         finally:
+            outcome.span.note({OUTCOME: outcome.name})
             self._metrics.in_flight.dec()
-            self._metrics.requests.labels(route=endpoint.value, outcome=outcome.name).inc()
+            self._metrics.requests.labels(route=route, outcome=outcome.name).inc()
 
     def _observe_first(self, started_ms: int) -> None:
         self._metrics.ttft.observe((self._clock.now_ms() - started_ms) / 1000)

@@ -44,11 +44,13 @@ class Reporter(Protocol):
 
 
 class HttpReporter:
-    """Posts beats to one router."""
+    """Posts beats to one router. `key` is asked once, and again after the router took the last one no more: a router of
+    this home has another with each start."""
 
-    def __init__(self, router_url: str, *, key: str | None, sign: Signer | None) -> None:
+    def __init__(self, router_url: str, *, key: Callable[[], str | None], sign: Signer | None) -> None:
         self._url = router_url.rstrip("/") + ROUTE
-        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._find_key = key
+        self._headers = self._headers_now()
         self._sign = sign
         self._session: aiohttp.ClientSession | None = None
 
@@ -64,7 +66,13 @@ class HttpReporter:
                 status = response.status
         except (aiohttp.ClientError, OSError, TimeoutError):
             return Outcome.UNREACHABLE
+        if status == 401:
+            self._headers = self._headers_now()
         return Outcome.ACCEPTED if status < 300 else _OUTCOMES.get(status, Outcome.REFUSED)
+
+    def _headers_now(self) -> dict[str, str]:
+        key = self._find_key()
+        return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     async def close(self) -> None:
         """See the port."""

@@ -17,10 +17,16 @@ from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
 from edge.service.counting import ROUTE as TOKENIZE_ROUTE
 from edge.service.counting import Counting
+from edge.service.dialect import OpenAI
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
+from edge.service.ollama import errors as ollama_errors
+from edge.service.ollama import origins
+from edge.service.ollama import surface as ollama_surface
+from edge.service.ollama.dialect import CHAT, GENERATE
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
+from shared.clock import Clock
 from shared.errors import CapacityError, Draining, InvalidRequest, IsthmusError, NotFound, NotReady
 from shared.http import errors
 from shared.http.errors import Handler
@@ -32,6 +38,8 @@ from shared.openai.validation import validate
 from shared.telemetry import CONTENT_TYPE, exposition
 
 STATUS_ROUTE = "/edge/v1/status"
+OLLAMA_ROUTES = (CHAT, GENERATE)
+"""Routes that generate beside OpenAI's."""
 _OPEN_ROUTES = frozenset({"/healthz", "/readyz"})
 _KEY = web.RequestKey("key", ApiKey)
 
@@ -55,6 +63,7 @@ class Parts:
     thermal: ThermalWatch
     memory: MemoryWatch
     lifecycle: Lifecycle
+    clock: Clock
     registry: CollectorRegistry
     status: Callable[[], dict[str, Any]]
     retry_after_hot_s: int
@@ -65,7 +74,9 @@ class Parts:
 def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
     """The application; with no `keys` every route is open, which settings allow on loopback only."""
     surface = _Surface(parts)
-    app = web.Application(middlewares=[_closing(parts.lifecycle), errors.middleware("edge"), _authentication(keys)])
+    told = errors.middleware("edge", ollama_errors.shape)
+    app = web.Application(middlewares=[_closing(parts.lifecycle), told, origins.middleware(), _authentication(keys)])
+    app.on_response_prepare.append(origins.allow)
     app.add_routes(
         [
             web.get("/healthz", surface.live, allow_head=True),
@@ -84,6 +95,7 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
                 require=lambda request, scope: require(request.get(_KEY), scope),
                 limit_bytes=parts.adapter_limit_bytes,
             ),
+            *ollama_surface.routes(_for_ollama(parts)),
         ]
     )
     return app
@@ -147,7 +159,7 @@ class _Surface:
         async def handle(request: web.Request) -> web.StreamResponse:
             require(request.get(_KEY), Scope.INFERENCE)
             key = request.get(_KEY)
-            return await self._parts.generation.serve(request, endpoint, key.name if key is not None else None)
+            return await self._parts.generation.serve(request, OpenAI(endpoint), key.name if key is not None else None)
 
         return handle
 
@@ -179,6 +191,23 @@ def _adapter_entry(base: dict[str, Any], adapter: dict[str, Any]) -> dict[str, A
     """An adapter as a model of its own; `parent` is OpenAI's word for what a fine-tuned model is made of."""
     shown = {name: adapter[name] for name in ("digest", "loaded")}
     return base | {"id": adapter["name"], "parent": base["id"]} | shown
+
+
+def _for_ollama(parts: Parts) -> ollama_surface.Parts:
+    def checked(request: web.Request, scope: Scope) -> ApiKey | None:
+        key = request.get(_KEY)
+        require(key, scope)
+        return key
+
+    return ollama_surface.Parts(
+        engine=parts.engine,
+        served=parts.served,
+        generation=parts.generation,
+        adapters=parts.adapters,
+        clock=parts.clock,
+        body_limit_bytes=parts.body_limit_bytes,
+        require=checked,
+    )
 
 
 def _authentication(keys: Sequence[ApiKey]) -> Middleware:

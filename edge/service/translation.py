@@ -70,6 +70,10 @@ class EngineRequest:
         """The same request with another engine body."""
         return replace(self, body=body)
 
+    def without_promise(self) -> EngineRequest:
+        """The same request, whose output limit is kept and need not fit: the context may end the answer before."""
+        return replace(self, max_tokens=None)
+
     @property
     def applied(self) -> tuple[AppliedAdapter, ...]:
         """The adapters as the engine's port takes them."""

@@ -68,7 +68,7 @@ def page(runs: Sequence[Ran], *, when: datetime) -> str:
     parts = [
         "# Benchmarks of one machine",
         "",
-        "Written by `make bench`; [loadtests/bench/README.md](../loadtests/bench/README.md) says how each one is read.",
+        "Written by `make bench`; `loadtests/bench/README.md` says how each one is read.",
         "Absolute figures are of this machine at that moment. Ratios are to a floor of the same run, and carry",
         "over to other machines.",
         "",

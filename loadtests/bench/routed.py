@@ -15,7 +15,7 @@ import uvloop
 
 from router.app import build_router
 from router.serve import settle_memory
-from router.settings import AuditSettings, CloudSettings, RouterSettings
+from router.settings import AuditSettings, CloudSettings, RouterSettings, RouterTracingSettings
 from shared import logs
 from shared.clock import SystemClock
 from shared.http.binding import bind
@@ -30,12 +30,17 @@ async def _serve(settings: RouterSettings) -> None:
     await serve(router.application, listener, router.lifecycle, component="router", drain_limit_s=0)
 
 
-def main(to: Annotated[str, typer.Option(help="Address of the backend.")]) -> None:
+def main(
+    to: Annotated[str, typer.Option(help="Address of the backend.")],
+    traces: Annotated[str | None, typer.Option(help="Endpoint that spans go to.")] = None,
+    traces_ratio: Annotated[float, typer.Option(help="Share of traces that is recorded.")] = 1.0,
+) -> None:
     """Serve on 127.0.0.1 until a signal."""
     logs.configure(level="warning")
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         audit = AuditSettings(dir=Path(folder) / "audit", key_file=Path(folder) / "key")
-        settings = RouterSettings(clouds=(CloudSettings(id="instant", url=to),), audit=audit)
+        tracing = RouterTracingSettings(endpoint=traces, sample_ratio=traces_ratio)
+        settings = RouterSettings(clouds=(CloudSettings(id="instant", url=to),), audit=audit, tracing=tracing)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))
 

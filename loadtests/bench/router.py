@@ -79,7 +79,8 @@ def pin(process: psutil.Process, core: int) -> None:
             os.sched_setaffinity(thread.id, {cores[core % len(cores)]})
 
 
-def _sample(way: Way, *, stream: bool, clients: int, seconds: float) -> Sample:
+def sample(way: Way, *, stream: bool, clients: int, seconds: float) -> Sample:
+    """Ask one address for so long."""
     before_s = _cpu_s(way.process)
     load: Load = uvloop.run(ask_for(way.address, PATH, body(stream=stream), clients=clients, seconds=seconds))
     used_s, times = _cpu_s(way.process) - before_s, load.answer_ms
@@ -118,9 +119,9 @@ def speed(*, seconds: float, rounds: int, tokens: int = 32) -> Samples:
                         for clients in _CLIENTS:
                             for way in ways if number % 2 else ways[::-1]:
                                 took_s = seconds if number else seconds / 2
-                                sample = _sample(way, stream=mode == "stream", clients=clients, seconds=took_s)
+                                took = sample(way, stream=mode == "stream", clients=clients, seconds=took_s)
                                 if number > 0:
-                                    samples.setdefault((mode, clients, way.name), []).append(sample)
+                                    samples.setdefault((mode, clients, way.name), []).append(took)
     return samples
 
 

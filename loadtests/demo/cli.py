@@ -12,7 +12,7 @@ from rich.console import Console
 
 from loadtests.demo.heat_cli import heat
 from loadtests.demo.play import Played, play
-from loadtests.demo.stack import running
+from loadtests.demo.stack import Key, running
 from loadtests.demo.table import table
 
 _PLAIN_WIDTH = 160
@@ -28,6 +28,7 @@ def demo(
         str | None, typer.Option(help="Address of a router; default: the stack of isthmus up, else one of its own.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
+    key: Key = None,
     tiers: Annotated[str | None, typer.Option(help="Tiers of a stack that the demo starts itself.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON.")] = False,
 ) -> int:
@@ -40,7 +41,7 @@ def demo(
         return 0
     played: list[Played] = []
     try:
-        asyncio.run(_play(url, config, tiers, played))
+        asyncio.run(_play(url, config, key, tiers, played))
     finally:
         # Also when the stack did not come back: what was seen until then is what explains it.
         if played:
@@ -65,8 +66,8 @@ def _console() -> Console:
     return console if console.is_terminal else Console(width=_PLAIN_WIDTH)
 
 
-async def _play(url: str | None, config: Path | None, tiers: str | None, played: list[Played]) -> None:
+async def _play(url: str | None, config: Path | None, key: str | None, tiers: str | None, played: list[Played]) -> None:
     notes = Console(stderr=True)
-    async with running(url, config, arguments=("--tiers", tiers) if tiers else ()) as found:
+    async with running(url, config, key=key, arguments=("--tiers", tiers) if tiers else ()) as found:
         notes.print(f"router: {found.base_url}", markup=False)
         await play(found, played, lambda message: notes.print(message, markup=False))

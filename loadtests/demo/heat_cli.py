@@ -15,7 +15,7 @@ from rich.table import Table
 
 from loadtests.demo.heat_play import Story, heat_of, play
 from loadtests.demo.heat_story import Look, Row, faults, rows, summary
-from loadtests.demo.stack import running
+from loadtests.demo.stack import Key, running
 from shared.errors import IsthmusError
 from shared.testing.scenarios import Scenario
 
@@ -32,6 +32,7 @@ def heat(
     scenario: Annotated[Scenario, typer.Option(help="What happens to the device.")] = Scenario.RAMP,
     clients: Annotated[int, typer.Option(min=1, max=32, help="Clients that ask all the time.")] = _CLIENTS,
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML).")] = None,
+    key: Key = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows and verdict as JSON.")] = False,
 ) -> int:
     """Send real requests while a simulated device grows hot and cools down, and show what it did about it.
@@ -40,7 +41,7 @@ def heat(
     afterwards. Exits with 1 when a request failed that policy allowed somewhere, when the level flapped, or when the
     device did not recover.
     """
-    story = asyncio.run(_told(scenario, clients, config))
+    story = asyncio.run(_told(scenario, clients, config, key))
     table = rows(story.looks, story.asked)
     wrong = faults(
         story.looks,
@@ -58,14 +59,15 @@ def heat(
     return 1 if wrong else 0
 
 
-async def _told(scenario: Scenario, clients: int, config: Path | None) -> Story:
+async def _told(scenario: Scenario, clients: int, config: Path | None, key: str | None) -> Story:
     notes = Console(stderr=True)
 
     def tell(look: Look) -> None:
         notes.print(f"{look.at_s:5.0f} s  {look.level}", markup=False, highlight=False)
 
     extra = None if config else _OWN_STACK
-    async with running(None, config, arguments=("--heat", scenario.value), variables=extra) as found:
+    arguments = ("--heat", scenario.value)
+    async with running(None, config, key=key, arguments=arguments, variables=extra) as found:
         if found.control is None:
             raise IsthmusError("Simulated heat needs the control socket of isthmus up.")
         played = await heat_of(found.control)

@@ -50,7 +50,7 @@ async def play(found: Found, story: Story, *, clients: int, tell: Callable[[Look
     control = found.control
     if control is None:
         raise IsthmusError("Simulated heat needs the control socket of isthmus up.")
-    async with aiohttp.ClientSession(timeout=_LIMIT) as http:
+    async with aiohttp.ClientSession(timeout=_LIMIT, headers=found.headers()) as http:
         fleet = Fleet(http, found.base_url)
         for tier in sorted(found.tiers):
             await fleet.wait(tier, any_usable, f"the router saw no usable {tier} backend", _KNOWN_LIMIT_S)

@@ -45,7 +45,7 @@ async def play(found: Found, played: list[Played], tell: Callable[[str], None]) 
     Raises:
         IsthmusError: the stack did not come into a situation, or not out of it again; what was played stays.
     """
-    async with aiohttp.ClientSession(timeout=_LIMIT) as http:
+    async with aiohttp.ClientSession(timeout=_LIMIT, headers=found.headers()) as http:
         fleet = Fleet(http, found.base_url)
         stage = Stage(found, fleet)
         async with stage.ready():

@@ -8,9 +8,11 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from loadtests.demo.control import Control
 from loadtests.demo.expectations import Situation
@@ -19,8 +21,18 @@ from loadtests.demo.heat import COOL_C, CRITICAL_C, SimulatedSensor
 from shared.errors import IsthmusError
 from shared.launcher.preflight import SOCKET_NAME
 from shared.launcher.settings import ReadyLimits, UpSettings
+from shared.local_keys import local_key
 from shared.settings import environment, load
 
+Key = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        envvar="ISTHMUS_API_KEY",
+        help="API key of scopes inference and admin:read, where the router wants one; default: what a router of this "
+        "home leaves for its commands.",
+    ),
+]
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _START_LIMIT_S = 900.0
 """A first start downloads a model and converts a checkpoint."""
@@ -44,6 +56,12 @@ class Found:
     tiers: frozenset[str]
     owned: bool
     """Whether the demo started it and will end it."""
+    key: str | None = field(default=None, repr=False)
+    """What its router is asked with."""
+
+    def headers(self) -> dict[str, str]:
+        """The key as a request carries it."""
+        return {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
 
 
 @contextlib.asynccontextmanager
@@ -51,12 +69,14 @@ async def running(
     url: str | None,
     config: Path | None,
     *,
+    key: str | None = None,
     arguments: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Found]:
     """The stack at `url`, else the one of `isthmus up` on this machine, else one that lives as long as the block.
 
-    `arguments` and `variables` of the environment are for a stack that is started here.
+    It is asked with `key`, or with what a router of this home left for its commands. `arguments` and `variables` of the
+    environment are for a stack that is started here.
     """
     socket = load(UpSettings, "up", config).folder / SOCKET_NAME
     async with contextlib.AsyncExitStack() as stack:
@@ -65,12 +85,12 @@ async def running(
         if url is not None:
             base_url = url.rstrip("/").removesuffix("/v1")
             is_ours = state is not None and _base_of(state) == base_url
-            yield _found(state, control, owned=False) if state and is_ours else _address_only(base_url)
+            yield _with_key(_found(state, control, owned=False) if state and is_ours else _address_only(base_url), key)
             return
         owned = state is None
         if owned:
             await stack.enter_async_context(_started(control, config, arguments, variables or {}))
-        yield _found(await _settled(control), control, owned=owned)
+        yield _with_key(_found(await _settled(control), control, owned=owned), key)
 
 
 @contextlib.asynccontextmanager
@@ -131,6 +151,10 @@ def _found(state: dict[str, Any], control: Control, *, owned: bool) -> Found:
 
 def _address_only(base_url: str) -> Found:
     return Found(base_url, DEFAULT_MODEL, None, None, frozenset(), owned=False)
+
+
+def _with_key(found: Found, key: str | None) -> Found:
+    return replace(found, key=key or local_key(found.base_url, "commands"))
 
 
 class Stage:

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from router.audit.evidence import Evidence, write_evidence
 from router.policy.model import Decision
 from router.privacy.model import Classification
 from shared.privacy import PrivacyClass
+from shared.tracing.port import NO_SPAN, Span
 
 LISTED = 64
 """Candidates and rejections that a record names one by one."""
+
+
+class AttemptKind(StrEnum):
+    """Why an attempt was made."""
+
+    FIRST = "first"
+    RETRY = "retry"
+    """The one before came to nothing."""
+    HEDGE = "hedge"
+    """The one before was silent for long, and still runs."""
+    RESUME = "resume"
+    """The one before broke after content."""
 
 
 @dataclass(slots=True)
@@ -26,6 +40,7 @@ class Attempt:
     ttft_ms: float | None = None
     duration_ms: float | None = None
     completion_tokens: int | None = None
+    kind: AttemptKind = AttemptKind.FIRST
 
 
 @dataclass(slots=True)
@@ -39,6 +54,8 @@ class Account:
     endpoint: str
     began_unix_s: float
     began_ms: int
+    span: Span = field(default=NO_SPAN, repr=False)
+    """The same request in the trace; of it, only the trace's id is recorded."""
     key_name: str | None = None
     model: str | None = None
     stream: bool | None = None
@@ -70,6 +87,7 @@ class Account:
             "at": round(self.began_unix_s, 3),
             "decision_id": self.decision_id,
             "request_id": self.request_id,
+            "trace_id": self.span.trace_id,
             "endpoint": self.endpoint,
             "key": self.key_name,
             "model": self.model,
@@ -153,6 +171,7 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         "backend": attempt.backend_id,
         "tier": attempt.tier,
+        "kind": attempt.kind,
         "outcome": attempt.outcome,
         "status": attempt.status,
         "ttft_ms": attempt.ttft_ms,

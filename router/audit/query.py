@@ -16,6 +16,7 @@ COLUMNS = (
     "at",
     "decision_id",
     "request_id",
+    "trace_id",
     "key",
     "model",
     "class",
@@ -50,6 +51,8 @@ class Wanted:
     key: str | None = None
     model: str | None = None
     entity: str | None = None
+    trace_id: str | None = None
+    request_id: str | None = None
     since_s: float | None = None
     until_s: float | None = None
 
@@ -67,6 +70,8 @@ class Wanted:
             "rule": self.rule,
             "key": self.key,
             "model": self.model,
+            "trace_id": self.trace_id,
+            "request_id": self.request_id,
         }
         return (
             all(value is None or row[name] == value for name, value in wanted.items())

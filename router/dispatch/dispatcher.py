@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal
 
-from router.audit.account import Attempt
+from router.audit.account import Attempt, AttemptKind
+from router.dispatch import spans
 from router.dispatch.budget import RetryBudget, RetryRules
 from router.dispatch.clients import BackendClient
 from router.dispatch.cooldown import DEFAULT_COOL_MS, retry_after_ms
@@ -91,7 +92,8 @@ class Dispatcher:
                 last = ended
                 continue
             try:
-                return await self._opened(self._begun(job, candidate, ledger, attempts))
+                kind = AttemptKind.RETRY if last else AttemptKind.RESUME if is_retry else AttemptKind.FIRST
+                return await self._opened(self._begun(job, candidate, ledger, attempts, kind))
             except AttemptFailed as failure:
                 last = self._failed(candidate, failure, refused)
         raise self._answer_for(job, last)
@@ -108,13 +110,13 @@ class Dispatcher:
         silent for a while."""
         race = Race()
         try:
-            exchange = self._begun(job, candidate, ledger, attempts)
+            exchange = self._begun(job, candidate, ledger, attempts, AttemptKind.FIRST)
             race.enter(exchange, self._opened(exchange))
             if not await race.settled((job.decision.hedge_ms or 0) / 1000):
                 self._enter_second(race, job, candidate, attempts, refused)
             return await race.won(attempts, lambda loser, failure: self._failed(loser, failure, refused))
         finally:
-            race.close(attempts)
+            race.close()
 
     def _enter_second(
         self,
@@ -133,7 +135,7 @@ class Dispatcher:
             ledger = self._entered(candidate)
             if ledger is not None:
                 self._budget.retry(self._clock.now_ms())
-                exchange = self._begun(job, candidate, ledger, attempts)
+                exchange = self._begun(job, candidate, ledger, attempts, AttemptKind.HEDGE)
                 race.enter(exchange, self._opened(exchange))
                 return
 
@@ -150,11 +152,14 @@ class Dispatcher:
         self._learn(candidate, failure)
         return failure
 
-    def _begun(self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt]) -> Exchange:
+    def _begun(
+        self, job: Job, candidate: Candidate, ledger: Ledger, attempts: list[Attempt], kind: AttemptKind
+    ) -> Exchange:
         """An attempt that is counted and not sent yet."""
-        attempt = Attempt(candidate.backend_id, candidate.zone.tier)
+        attempt = Attempt(candidate.backend_id, candidate.zone.tier, kind=kind)
         attempts.append(attempt)
-        return Exchange(job, candidate, ledger, attempt, self._limits, self._clock)
+        span = spans.begun(job, candidate, attempt, len(attempts))
+        return Exchange(job, candidate, ledger, attempt, self._limits, self._clock, span)
 
     async def _opened(self, exchange: Exchange) -> Exchange:
         """Send it and wait for content; an attempt that comes to nothing is closed."""

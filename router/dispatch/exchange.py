@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 
 from router.audit.account import Attempt
+from router.dispatch import spans
 from router.dispatch.clients import BackendClient, NotPermitted
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
@@ -27,6 +28,7 @@ from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, Ist
 from shared.fleet import Zone
 from shared.http.names import OUTPUT_CAP_HEADER
 from shared.openai.facts import Endpoint
+from shared.tracing.port import NO_SPAN, Span
 
 _OUTPUT_CAP = re.compile(r"[0-9]{1,9}; reason=[a-z_]{1,32}")
 _TAIL_S = 1.0
@@ -76,7 +78,14 @@ class Exchange:
     """Use: `open`, then `body` or `relay`, and `close` in any case."""
 
     def __init__(
-        self, job: Job, candidate: Candidate, ledger: Ledger, attempt: Attempt, limits: ExchangeLimits, clock: Clock
+        self,
+        job: Job,
+        candidate: Candidate,
+        ledger: Ledger,
+        attempt: Attempt,
+        limits: ExchangeLimits,
+        clock: Clock,
+        span: Span = NO_SPAN,
     ) -> None:
         self.candidate = candidate
         self.attempt = attempt
@@ -85,6 +94,7 @@ class Exchange:
         self._ledger = ledger
         self._limits = limits
         self._clock = clock
+        self._span = span
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._response: aiohttp.ClientResponse | None = None
@@ -156,9 +166,9 @@ class Exchange:
         await finish(_joined(events))
         await _finish_transport(response)
 
-    def close(self) -> None:
-        """Let go of the backend; an attempt that has no outcome yet was left by its client."""
-        self._end(Outcome.CLIENT_LEFT)
+    def close(self, left: Outcome = Outcome.CLIENT_LEFT) -> None:
+        """Let go of the backend; an attempt that has no outcome yet ends as `left`."""
+        self._end(left)
         if self._response is not None:
             # Back to the pool when it was read to its end, else closed: that is what stops the backend's work.
             self._response.release()
@@ -166,7 +176,7 @@ class Exchange:
 
     async def _send(self, client: BackendClient, access: Access) -> aiohttp.ClientResponse:
         try:
-            response = self._response = await client.send(self._job, self.candidate, access)
+            response = self._response = await client.send(self._job, self.candidate, access, self._span)
             self.attempt.status = response.status
             if response.status != 200:
                 raw = await _read_bounded(response, MAX_ERROR_BYTES)
@@ -267,6 +277,8 @@ class Exchange:
             self.attempt.completion_tokens = tokens
             self._ledger.observe_decode(tokens - 1, float(now_ms - self._first_ms))
         self._ledger.leave(outcome, now_ms)
+        reported = check.completion_tokens if self._job.stream else self.attempt.completion_tokens
+        spans.ended(self._span, self.attempt, outcome, reported)
 
 
 def _joined(events: list[bytes]) -> bytes:

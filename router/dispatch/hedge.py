@@ -52,17 +52,13 @@ class Race:
             if failure is not None and not pending:
                 return failure
 
-    def close(self, attempts: list[Attempt]) -> None:
+    def close(self) -> None:
         """Let go of all but the winner, at once: whoever waited here could be cancelled, and lose the winner too."""
+        left = Outcome.CLIENT_LEFT if self._winner is None else Outcome.HEDGE_LOST
         for task, exchange in self._tasks.items():
             task.cancel()
             if exchange is not self._winner:
-                exchange.close()
-        if self._winner is None:
-            return
-        for attempt in attempts:
-            if attempt is not self._winner.attempt and attempt.outcome == Outcome.CLIENT_LEFT:
-                attempt.outcome = Outcome.HEDGE_LOST
+                exchange.close(left)
 
 
 def _seen(task: asyncio.Task[Exchange]) -> None:

@@ -11,6 +11,8 @@ from router.policy.model import Decision
 from router.privacy.answers import NewFilter
 from router.privacy.permit import EgressPermit
 from shared.fleet import Zone
+from shared.tracing.port import NO_SPAN, Span
+from shared.tracing.w3c import Carried
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +25,11 @@ class Job:
 
     `context_of` gives the declared context of a candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
+    `span` is the request in its trace, and `carried` the trace that the client sent.
     """
 
     path: str
+    model: str
     body: bytes = field(repr=False)
     stream: bool
     decision: Decision
@@ -38,6 +42,8 @@ class Job:
     masked: bytes | None = field(default=None, repr=False)
     filters: Mapping[Literal["edge", "cloud"], NewFilter] = field(default_factory=dict, repr=False)
     watch: EventFilter | None = field(default=None, repr=False)
+    span: Span = field(default=NO_SPAN, repr=False)
+    carried: Carried | None = field(default=None, repr=False)
 
     def body_for(self, zone: Zone) -> bytes:
         """What travels to a backend of that zone."""

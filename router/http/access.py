@@ -11,7 +11,10 @@ from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
 from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
 from shared.keys import ApiKey, Scope, require
+from shared.local_keys import is_within_machine
 
+COUNTED = web.RequestKey("counted", bool)
+"""Set on a request that was turned away and needs no record of its own."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -21,11 +24,12 @@ class Doorkeeper:
     def __init__(
         self,
         keys: Keyring,
-        on_denied: Callable[[web.Request, ClientError], None] = lambda request, error: None,
+        on_denied: Callable[[web.Request, ClientError], bool] = lambda request, error: True,
         *,
         signins: SignIns | None = None,
     ) -> None:
-        """`on_denied` hears of each caller who is turned away; `signins` reads the cookies of browsers."""
+        """`on_denied` hears of each caller who is turned away, and says whether the request needs a record; `signins`
+        reads the cookies of browsers."""
         self._keys = keys
         self._on_denied = on_denied
         self._signins = signins
@@ -48,7 +52,8 @@ class Doorkeeper:
             if scope is not None:
                 require(key, scope)
         except (Unauthenticated, Forbidden) as error:
-            self._on_denied(request, error)
+            if not self._on_denied(request, error):
+                request[COUNTED] = True
             raise
         return key
 
@@ -65,8 +70,15 @@ class Doorkeeper:
         bearers = request.headers.getall("Authorization", [])
         signed_in = None if bearers else self.signed_in(request)
         if signed_in is None:
-            return self._keys.authenticate(bearers)
+            return self._keys.authenticate(bearers, within_machine=_is_within_machine(request))
         token = request.headers.get(CSRF_HEADER, "")
         if request.method not in _SAFE and not hmac.compare_digest(token.encode(), signed_in.csrf.encode()):
             raise Forbidden(f"A request with a cookie needs the header {CSRF_HEADER}.", code="csrf_token_missing")
         return signed_in.key
+
+
+def _is_within_machine(request: web.Request) -> bool:
+    transport = request.transport
+    if transport is None:
+        return False
+    return is_within_machine(transport.get_extra_info("peername"), transport.get_extra_info("sockname"))

@@ -1,8 +1,13 @@
-"""Records who was turned away at a route that has no record of its own."""
+"""Records who was turned away: the first few of a kind one by one, the others as one count a minute.
+
+Anyone can knock without a key, so what knocking writes has a bound: a client with a wrong key that asks again and again
+leaves a handful of lines a minute, and never fills the queue that records of served requests wait in.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from aiohttp import web
 
@@ -12,26 +17,64 @@ from shared.errors import ClientError
 from shared.http.errors import REQUEST_ID
 from shared.openai.facts import Endpoint
 
+WINDOW_S = 60.0
+SINGLE = 10
+"""Denials of one kind in a window that get a record of their own."""
 _RECORDED = frozenset(Endpoint)
-"""Routes that leave a record of every request."""
+"""Routes that leave a record of every request that has a place among the first."""
+_Kind = tuple[str, int, str]
 
 
-def denials(audit: AuditLog, clock: Clock) -> Callable[[web.Request, ClientError], None]:
-    """What a doorkeeper tells of each denial: the route, and not a word of what was sent there."""
+@dataclass(slots=True)
+class _Count:
+    """Denials of one kind in this window. Times are Unix seconds."""
 
-    def note(request: web.Request, error: ClientError) -> None:
+    first_unix_s: float
+    times: int = 0
+
+
+class Denials:
+    """Kinds are route, status and code, so there are few of them, whatever callers send."""
+
+    def __init__(self, audit: AuditLog, clock: Clock) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._counts: dict[_Kind, _Count] = {}
+
+    def note(self, request: web.Request, error: ClientError) -> bool:
+        """Take one denial; whether the caller is to record it, which is so for routes that record every request."""
         resource = request.match_info.route.resource
-        if request.path in _RECORDED or resource is None:
-            return
-        audit.record(
-            {
-                "kind": "denied",
-                "at": round(clock.unix_s(), 3),
-                "request_id": request[REQUEST_ID],
-                "endpoint": resource.canonical,
-                "status": error.status,
-                "code": error.code,
-            }
-        )
+        if resource is None:
+            return False
+        kind = (resource.canonical, error.status, error.code)
+        count = self._counts.setdefault(kind, _Count(self._clock.unix_s()))
+        count.times += 1
+        if count.times > SINGLE:
+            return False
+        if request.path in _RECORDED:
+            return True
+        self._audit.record({**self._record(kind), "request_id": request[REQUEST_ID]})
+        return False
 
-    return note
+    async def run(self) -> None:
+        """Begin a new window again and again."""
+        while True:
+            await self._clock.sleep(WINDOW_S)
+            self.flush()
+
+    async def close(self) -> None:
+        """Record what was counted until the end."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Record how many there were beyond the first, and begin a new window."""
+        counts, self._counts = self._counts, {}
+        for kind, count in counts.items():
+            if count.times > SINGLE:
+                more = {"times": count.times - SINGLE, "since": round(count.first_unix_s, 3)}
+                self._audit.record({**self._record(kind), **more})
+
+    def _record(self, kind: _Kind) -> dict[str, Any]:
+        endpoint, status, code = kind
+        at = round(self._clock.unix_s(), 3)
+        return {"kind": "denied", "at": at, "endpoint": endpoint, "status": status, "code": code}

@@ -15,10 +15,11 @@ from router.audit.account import Account
 from router.policy.model import Route
 from shared.errors import InvalidRequest
 from shared.http.intake import single_header
+from shared.http.tracing import carried_by
 from shared.privacy import PrivacyClass
+from shared.tracing.w3c import Carried
 
 _SESSION = re.compile(r"[\x21-\x7e]{1,128}\Z")
-_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}\Z")
 _KNOWN = frozenset({"x-isthmus-route", "x-isthmus-privacy"})
 _CLASSES = (PrivacyClass.PUBLIC, PrivacyClass.PERSONAL, PrivacyClass.SECRET)
 _E = TypeVar("_E", bound=StrEnum)
@@ -31,7 +32,7 @@ class Asked:
     route: Route = Route.AUTO
     privacy: PrivacyClass | None = None
     session: str | None = None
-    trace_parent: str | None = None
+    carried: Carried | None = None
 
 
 def read_asked(request: web.Request) -> Asked:
@@ -47,24 +48,20 @@ def read_asked(request: web.Request) -> Asked:
     session = single_header(request, "x-session-id")
     if session is not None and not _SESSION.match(session):
         raise InvalidRequest("The header x-session-id must be 1 to 128 visible ASCII characters.", param="x-session-id")
-    trace_parent = request.headers.get("traceparent")
     return Asked(
         route=_choice(request, "x-isthmus-route", tuple(Route)) or Route.AUTO,
         privacy=_choice(request, "x-isthmus-privacy", _CLASSES),
         session=session,
-        trace_parent=trace_parent if trace_parent and _TRACE_PARENT.match(trace_parent) else None,
+        carried=carried_by(request),
     )
 
 
 def forwarded(asked: Asked, key: bytes) -> dict[str, str]:
     """Headers that go along to a backend. The session travels as a keyed digest: enough to keep a conversation on
     one replica, and nothing of what the caller wrote into it."""
-    headers = {}
-    if asked.session is not None:
-        headers["X-Session-Id"] = hmac.new(key, asked.session.encode(), hashlib.sha256).hexdigest()[:32]
-    if asked.trace_parent is not None:
-        headers["Traceparent"] = asked.trace_parent
-    return headers
+    if asked.session is None:
+        return {}
+    return {"X-Session-Id": hmac.new(key, asked.session.encode(), hashlib.sha256).hexdigest()[:32]}
 
 
 def answer_headers(account: Account) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,16 +20,18 @@ from router.dispatch.job import Job
 from router.dispatch.rewrite import capped_fields, with_fields, with_model
 from router.fleet.directory import FleetDirectory
 from router.fleet.traffic import Traffic
-from router.http.access import Doorkeeper
+from router.http import spans
+from router.http.access import COUNTED, Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
-from router.http.judge import Judge, Judged
+from router.http.judge import Judge, Judged, permit_of
 from router.http.outlet import ClientStream
 from router.http.quota import Quota
 from router.http.resumption import Asking, Resumption
+from router.http.tally import Tally
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.answers import NewFilter
-from router.privacy.permit import EgressPermit, body_digest, mint
+from router.privacy.model import Classification
 from router.privacy.returning import Answers
 from router.privacy.sessions import Sessions
 from shared.clock import Clock
@@ -43,10 +44,12 @@ from shared.errors import (
     QueueFull,
     RateLimited,
 )
-from shared.fleet import Zone, prompt_bucket
+from shared.fleet import prompt_bucket
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
+from shared.http.tracing import span_of
+from shared.identifiers import Identifiers
 from shared.keys import ApiKey, Scope
 from shared.openai.facts import REWRITABLE, Endpoint
 from shared.openai.validation import validate
@@ -89,6 +92,8 @@ class Inference:
 
     def __init__(self, parts: InferenceParts) -> None:
         self._parts = parts
+        self._tally = Tally(parts.metrics)
+        self._ids = Identifiers()
         self._running: set[asyncio.Task[Any]] = set()
 
     async def expire(self) -> None:
@@ -101,7 +106,7 @@ class Inference:
         parts = self._parts
         account = self._opened(request)
         task = asyncio.current_task()
-        parts.metrics.in_flight.inc()
+        self._tally.began()
         try:
             with parts.lifecycle.request():
                 if task is not None:
@@ -125,17 +130,17 @@ class Inference:
         finally:
             if task is not None:
                 self._running.discard(task)
-            parts.metrics.in_flight.dec()
-            self._close(account)
+            self._close(account, recorded=COUNTED not in request)
 
     def _opened(self, request: web.Request) -> Account:
         parts = self._parts
         return Account(
-            decision_id=f"dec-{secrets.token_hex(12)}",
+            decision_id=f"dec-{self._ids.new()}",
             request_id=request[REQUEST_ID],
             endpoint=request.path,
             began_unix_s=parts.clock.unix_s(),
             began_ms=parts.clock.now_ms(),
+            span=span_of(request),
         )
 
     async def _served(self, request: web.Request, account: Account) -> web.StreamResponse:
@@ -161,7 +166,7 @@ class Inference:
         parts = self._parts
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        account.classification = found = await parts.judge.classify(body, raw)
+        account.classification = found = await parts.judge.classify(body, raw, account.span)
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
         session = parts.sessions.of(asked.session, account.key_name)
@@ -172,11 +177,11 @@ class Inference:
         account.privacy_class = effective
         account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
         judged = await parts.judge.decide(
-            Endpoint(account.endpoint), body, asked, key, found, effective, session.placeholders
+            Endpoint(account.endpoint), body, asked, key, found, effective, session.placeholders, account.span
         )
         self._note(account, judged)
         self._check(judged)
-        job = self._job(account, asked, judged, raw, body)
+        job = self._job(account, asked, found, judged, raw, body)
         if not job.stream:
             return await self._whole(account, job)
         return await self._stream(request, account, job, Asking(body, asked, key, session.pin, judged))
@@ -188,11 +193,7 @@ class Inference:
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
         account.model = model if judged.is_served(model) else None
-        metrics = self._parts.metrics
-        tier = decision.candidates[0].zone.tier if decision.candidates else "none"
-        metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
-        for reason, count in decision.rejected_counts.items():
-            metrics.rejections.labels(reason).inc(count)
+        self._tally.decided(decision)
 
     def _check(self, judged: Judged) -> None:
         """Refuse what cannot or must not be dispatched."""
@@ -217,24 +218,35 @@ class Inference:
         waits = [until - now_ms for until in untils if until is not None]
         return max(1, -(-min(waits) // 1000)) if waits and len(waits) == len(able) else None
 
-    def _job(self, account: Account, asked: Asked, judged: Judged, raw: bytes, body: dict[str, Any]) -> Job:
+    def _job(
+        self,
+        account: Account,
+        asked: Asked,
+        found: Classification,
+        judged: Judged,
+        raw: bytes,
+        body: dict[str, Any],
+    ) -> Job:
         model = judged.facts.request.model
         travels = raw if model == body["model"] else with_model(raw, model)
         capped = capped_fields(judged.facts.request.endpoint, body, judged.decision.rule_cap_tokens)
         travels = with_fields(travels, capped)
         return Job(
             path=account.endpoint,
+            model=model,
             body=travels,
             stream=account.stream is True,
             decision=judged.decision,
             decision_id=account.decision_id,
             request_id=account.request_id,
             prompt_bucket=prompt_bucket(judged.facts.request.prompt_tokens_estimate),
-            permit=_permit(account, judged, travels),
+            permit=permit_of(judged, found, travels, account.decision_id),
             context_of=partial(judged.fleet.context_of, model),
             forwarded=forwarded(asked, self._parts.session_key),
             masked=judged.masked.raw if judged.masked else None,
             filters=self._filters(judged),
+            span=account.span,
+            carried=asked.carried,
         )
 
     def _filters(self, judged: Judged) -> Mapping[Literal["edge", "cloud"], NewFilter]:
@@ -327,13 +339,9 @@ class Inference:
     def _chosen(self, account: Account, exchange: Exchange) -> None:
         candidate, decision = exchange.candidate, account.decision
         account.ttft_ms = exchange.attempt.ttft_ms
-        metrics, tier = self._parts.metrics, candidate.zone.tier
-        if account.ttft_ms is not None:
-            metrics.ttft.labels(tier).observe(account.ttft_ms / 1000)
-            if candidate.predicted_ttft_ms is not None:
-                metrics.ttft_predicted.labels(tier).observe(candidate.predicted_ttft_ms / 1000)
+        self._tally.first_content(candidate, account.ttft_ms)
         if decision is not None and _is_free(decision):
-            self._parts.directory.chosen(tier)
+            self._parts.directory.chosen(candidate.zone.tier)
 
     def _refused(self, account: Account, error: IsthmusError) -> web.Response:
         account.status, account.code = error.status, error.code
@@ -351,19 +359,16 @@ class Inference:
             headers["Retry-After"] = str(refused.retry_after_s)
         return web.Response(status=answer.status, body=answer.body, content_type="application/json", headers=headers)
 
-    def _close(self, account: Account) -> None:
+    def _close(self, account: Account, *, recorded: bool) -> None:
         parts = self._parts
         now_ms = parts.clock.now_ms()
-        metrics = parts.metrics
-        metrics.requests.labels(account.endpoint, account.outcome).inc()
-        if account.classify_ms is not None:
-            metrics.classify.observe(account.classify_ms / 1000)
-        for attempt in account.attempts:
-            metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        self._tally.ended(account, unfinished=CLIENT_LEFT)
         if (decision := account.decision) is not None:
             tried = (attempt.backend_id for attempt in account.attempts)
             parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
-        parts.audit.record(account.record(now_ms))
+        if recorded:
+            parts.audit.record(account.record(now_ms))
+        spans.closed(account)
 
 
 def _shutting_down() -> Draining:
@@ -372,16 +377,6 @@ def _shutting_down() -> Draining:
 
 def _outcome(status: int) -> str:
     return _OUTCOMES.get(status, "client_error")
-
-
-def _permit(account: Account, judged: Judged, travels: bytes) -> EgressPermit | None:
-    """The permit for what would go to a cloud, where the decision has a cloud candidate at all."""
-    decision, masked = judged.decision, judged.masked
-    if account.classification is None or not any(c.zone is Zone.CLOUD for c in decision.candidates):
-        return None
-    if masked is not None:
-        return mint(decision, masked.scan, body_digest(masked.raw), account.decision_id)
-    return mint(decision, account.classification, body_digest(travels), account.decision_id)
 
 
 def _is_free(decision: Decision) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from router.dispatch.rewrite import capped_fields
 from router.fleet.directory import FleetDirectory
+from router.http import spans
 from router.http.headers import Asked
 from router.http.measure import text_bytes
 from router.policy.decision import decide
@@ -16,12 +17,14 @@ from router.privacy.classify import Classifier
 from router.privacy.masking import MaskedBody, Masker
 from router.privacy.model import Classification
 from router.privacy.override import effective_class, is_loosening
+from router.privacy.permit import EgressPermit, body_digest, mint
 from router.privacy.placeholders import Placeholders
 from shared.clock import Clock
 from shared.fleet import FleetSnapshot, Zone
 from shared.keys import ApiKey, Scope, require
 from shared.openai.facts import REWRITABLE, Endpoint, facts_of
 from shared.privacy import Action, PrivacyClass, is_stricter, strictest
+from shared.tracing.port import NO_SPAN, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +72,12 @@ class Judge:
         self._clock = clock
         self._aliases = dict(aliases)
 
-    async def classify(self, body: dict[str, Any], raw: bytes) -> Classification:
+    async def classify(self, body: dict[str, Any], raw: bytes, span: Span = NO_SPAN) -> Classification:
         """The scanner's conclusion over the whole body; never raises for a scanner's fault."""
-        return await self._classifier.classify(body, size_bytes=len(raw), raw=raw)
+        with span.child("classify") as part:
+            found = await self._classifier.classify(body, size_bytes=len(raw), raw=raw)
+            spans.found(part, found)
+        return found
 
     def effective(self, found: Classification, asked: Asked, key: ApiKey | None, *, pin: PrivacyClass) -> PrivacyClass:
         """The class that counts; `pin` is the strictest that its session had before.
@@ -98,9 +104,25 @@ class Judge:
         found: Classification,
         effective: PrivacyClass,
         placeholders: Placeholders,
+        span: Span = NO_SPAN,
     ) -> Judged:
         """The decision for the fleet as it is now, and the masked body where a cloud may get one. What cannot be
         masked as a whole is decided once more, without masking."""
+        with span.child("decide") as part:
+            judged = await self._decided(endpoint, body, asked, key, found, effective, placeholders)
+            spans.decided(part, judged.decision)
+        return judged
+
+    async def _decided(
+        self,
+        endpoint: Endpoint,
+        body: dict[str, Any],
+        asked: Asked,
+        key: ApiKey | None,
+        found: Classification,
+        effective: PrivacyClass,
+        placeholders: Placeholders,
+    ) -> Judged:
         model = self.model_of(body)
         named = body if model == body["model"] else {**body, "model": model}
         facts = DecisionFacts(
@@ -126,6 +148,15 @@ class Judge:
         fleet, now_ms = self._directory.snapshot(), self._clock.now_ms()
         decision = decide(facts, fleet, policy, now_ms, self._directory.view(fleet))
         return Judged(facts, fleet, decision, now_ms)
+
+
+def permit_of(judged: Judged, found: Classification, travels: bytes, decision_id: str) -> EgressPermit | None:
+    """The permit for what would go to a cloud, where the decision has a cloud candidate at all."""
+    if not _reaches_cloud(judged.decision):
+        return None
+    if judged.masked is not None:
+        return mint(judged.decision, judged.masked.scan, body_digest(judged.masked.raw), decision_id)
+    return mint(judged.decision, found, body_digest(travels), decision_id)
 
 
 def _reaches_cloud(decision: Decision) -> bool:

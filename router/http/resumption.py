@@ -122,11 +122,11 @@ class Resumption:
         asking = self._asking
         named = {**body, "model": asking.judged.facts.request.model}
         raw = orjson.dumps(named)
-        found = await self._judge.classify(named, raw)
+        found = await self._judge.classify(named, raw, self.job.span)
         effective = self._judge.effective(found, asking.asked, asking.key, pin=asking.pin)
         effective = strictest(effective, asking.judged.decision.privacy_class)
         judged = await self._judge.decide(
-            Endpoint.CHAT, named, asking.asked, asking.key, found, effective, Placeholders()
+            Endpoint.CHAT, named, asking.asked, asking.key, found, effective, Placeholders(), self.job.span
         )
         decision = judged.decision
         candidates = tuple(c for c in decision.candidates if self._suits(c, broken, judged.fleet))

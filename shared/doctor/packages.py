@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points
 
 from shared.doctor.finding import Finding, Verdict
-from shared.extras import COMMAND_GROUP, TIER_EXTRAS, Extra, core, extra_of
+from shared.extras import COMMAND_GROUP, FEATURES, TIER_EXTRAS, Extra, cloud_list, core, extra_of
 
 
 def installed_tiers() -> frozenset[str]:
@@ -25,6 +25,12 @@ def check() -> Iterator[Finding]:
             yield from _requirements(name, extra, extra.remedy)
         else:
             yield Finding(name, "packages", Verdict.NOTE, "not installed", f"To use this tier: {extra.remedy}")
+    for name in FEATURES:
+        extra = extra_of(name)
+        if extra.is_installed:
+            yield from _requirements("shared", extra, extra.remedy)
+        else:
+            yield Finding("shared", f"extra {name}", Verdict.NOTE, "absent", f"To send traces: {extra.remedy}")
     if "cloud" in installed:
         yield _vllm()
     yield from _commands(installed)
@@ -62,5 +68,5 @@ def _vllm() -> Finding:
         "vllm",
         Verdict.MISSING,
         "absent",
-        "On a machine without GPU: pip install --no-deps -r requirements/cloud-cpu.txt; with one: pip install vllm",
+        f"On a machine without GPU: pip install --no-deps -r {cloud_list()}; with one: pip install vllm",
     )

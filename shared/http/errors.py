@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -11,24 +10,29 @@ from aiohttp.typedefs import Middleware
 
 from shared import logs
 from shared.errors import InvalidRequest, IsthmusError, NotFound, PayloadTooLarge
+from shared.identifiers import Identifiers
 from shared.openai.envelope import envelope_bytes
 
 REQUEST_ID = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Shape = Callable[[web.Request, IsthmusError], bytes]
+"""The body that tells a request of an error."""
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
 
 
-def request_id_of(request: web.Request) -> str:
-    """The caller's `x-request-id` when it is one plain token, else a new one."""
+def request_id_of(request: web.Request, ids: Identifiers) -> str:
+    """The caller's `x-request-id` when it is one plain token, else a new one of `ids`."""
     given = request.headers.getall("x-request-id", [])
     if len(given) == 1 and _REQUEST_ID.match(given[0]):
         return given[0]
-    return f"req-{secrets.token_hex(12)}"
+    return f"req-{ids.new()}"
 
 
-def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
-    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong."""
-    response = web.Response(status=error.status, body=envelope_bytes(error), content_type="application/json")
+def error_response(error: IsthmusError, *, close: bool = False, body: bytes | None = None) -> web.Response:
+    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong; without a `body`, in the
+    OpenAI envelope."""
+    content = envelope_bytes(error) if body is None else body
+    response = web.Response(status=error.status, body=content, content_type="application/json")
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     if error.status == 401:
@@ -39,25 +43,30 @@ def error_response(error: IsthmusError, *, close: bool = False) -> web.Response:
     return response
 
 
-def middleware(component: str) -> Middleware:
-    """Middleware that gives each request an id and each failure the OpenAI envelope."""
-    log = logs.get(component)
+def _enveloped(_: web.Request, error: IsthmusError) -> bytes:
+    return envelope_bytes(error)
+
+
+def middleware(component: str, shape: Shape = _enveloped) -> Middleware:
+    """Middleware that gives each request an id and each failure a body of this shape: the OpenAI envelope, unless
+    routes of another API are served."""
+    log, ids = logs.get(component), Identifiers()
 
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request_id = request_id_of(request)
+        request_id = request_id_of(request, ids)
         request[REQUEST_ID] = request_id
         try:
             response = await handler(request)
         except IsthmusError as error:
-            response = _answer(request, error)
+            response = _answer(request, error, shape)
         except web.HTTPException as error:
-            response = _answer(request, _of_http(error))
+            response = _answer(request, _of_http(error), shape)
         except (ConnectionResetError, web.RequestPayloadError):
             raise
         except Exception:  # the edge of every handler: one log line that holds no content
             log.exception("unhandled", request_id=request_id)
-            response = _answer(request, IsthmusError("The server failed on this request."))
+            response = _answer(request, IsthmusError("The server failed on this request."), shape)
         if not response.prepared:
             response.headers.setdefault("x-request-id", request_id)
         return response
@@ -65,7 +74,7 @@ def middleware(component: str) -> Middleware:
     return handle
 
 
-def _answer(request: web.Request, error: IsthmusError) -> web.Response:
+def _answer(request: web.Request, error: IsthmusError, shape: Shape) -> web.Response:
     """The answer for `error`, unless one has begun.
 
     Raises:
@@ -74,7 +83,7 @@ def _answer(request: web.Request, error: IsthmusError) -> web.Response:
     """
     if request.writer.output_size > 0:
         raise ConnectionResetError
-    return error_response(error)
+    return error_response(error, body=shape(request, error))
 
 
 def _of_http(error: web.HTTPException) -> IsthmusError:

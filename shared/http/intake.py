@@ -14,15 +14,20 @@ DEFAULT_LIMIT_BYTES = 4 * 1024 * 1024
 DEFAULT_LIMIT_S = 30.0
 
 
-async def read_body(request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S) -> bytes:
+async def read_body(
+    request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S, typed: bool = True
+) -> bytes:
     """The body's bytes, at most `limit_bytes`, within `limit_s`: who sends nothing must not hold a place for ever.
+
+    Without `typed`, a body of any stated content type is taken for JSON, unless a browser sends it for a page: there
+    the type is what makes the browser ask first whether the page may.
 
     Raises:
         InvalidRequest: the body did not arrive in time.
         UnsupportedMediaType: not `application/json`, another charset than UTF-8, or a content encoding.
         PayloadTooLarge: announced or actual size over the limit; at most the limit was ever held.
     """
-    _check_headers(request)
+    _check_headers(request, typed=typed or "Origin" in request.headers)
     if (request.content_length or 0) > limit_bytes:
         raise _too_large(limit_bytes)
     if request.content.is_eof():  # most bodies come in one piece with their head
@@ -45,10 +50,10 @@ async def read_body(request: web.Request, *, limit_bytes: int, limit_s: float = 
 
 
 async def read_object(
-    request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S
+    request: web.Request, *, limit_bytes: int, limit_s: float = DEFAULT_LIMIT_S, typed: bool = True
 ) -> tuple[bytes, dict[str, Any]]:
     """The body's bytes and the one JSON object in it; raises as `read_body` and `parse_object` do."""
-    raw = await read_body(request, limit_bytes=limit_bytes, limit_s=limit_s)
+    raw = await read_body(request, limit_bytes=limit_bytes, limit_s=limit_s, typed=typed)
     return raw, parse_object(raw)
 
 
@@ -64,11 +69,11 @@ def single_header(request: web.Request, name: str) -> str | None:
     return values[0] if values else None
 
 
-def _check_headers(request: web.Request) -> None:
+def _check_headers(request: web.Request, *, typed: bool) -> None:
     encodings = request.headers.getall("Content-Encoding", [])
     if any(value.strip().lower() != "identity" for value in encodings):
         raise UnsupportedMediaType("The body must be sent without a content encoding.", param="content-encoding")
-    if request.content_type != "application/json" or "Content-Type" not in request.headers:
+    if typed and (request.content_type != "application/json" or "Content-Type" not in request.headers):
         raise UnsupportedMediaType("The content type must be application/json.", param="content-type")
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedMediaType("The body must be JSON in UTF-8.", param="content-type")

@@ -11,6 +11,7 @@ import orjson
 
 from shared.clock import Clock
 from shared.launcher.tiers import AT_REST
+from shared.local_keys import local_key
 
 if TYPE_CHECKING:
     import aiohttp
@@ -51,25 +52,32 @@ class Probe:
     async def until_known(self, router_url: str, tier: str, *, limit_s: float) -> bool:
         """Wait until the router at `router_url` lists an askable backend of `tier`; False when `limit_s` passed.
 
-        A router that asks for a key does not tell: then there is nothing to wait for.
+        A router that asks for a key, and left none for this home, does not tell: then there is nothing to wait for.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 while True:
-                    status, body = await self.look(f"{router_url}/fleet/v1/backends")
+                    key = local_key(router_url, "commands")
+                    status, body = await self.look(f"{router_url}/fleet/v1/backends", key=key)
                     if status in (401, 403, 404) or (status == 200 and _has_one_at_rest(body, tier)):
                         return True
                     await self._clock.sleep(_PAUSE_S)
         return False
 
-    async def look(self, url: str) -> tuple[int, bytes]:
+    async def asks_for_key(self, router_url: str) -> bool:
+        """Whether the router turns away who comes without a key."""
+        status, _ = await self.look(f"{router_url}/v1/models")
+        return status == 401
+
+    async def look(self, url: str, *, key: str | None = None) -> tuple[int, bytes]:
         """Status and body of one GET; status 0 where nobody answers."""
         import aiohttp  # noqa: PLC0415 - see the class
 
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S))
         try:
-            async with self._session.get(url, allow_redirects=False) as response:
+            headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
+            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
                 return response.status, await response.content.read(_ANSWER_BYTES)
         except (aiohttp.ClientError, TimeoutError, OSError):
             return 0, b""

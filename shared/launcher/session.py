@@ -196,9 +196,8 @@ class Session:
         if not await probe.until_known(self.runners["router"].url, awaited, limit_s=_KNOWN_LIMIT_S):
             self._reporter.note("router", f"does not see the {awaited} tier yet: see its log")
         after_s = (self._clock.now_ms() - self._began_ms) / 1000
-        self._reporter.ready(
-            Ready(tiers, self._endpoint, self._wiring.model, self._wiring.asks_for_key, after_s, self._run_folder)
-        )
+        asks = self._wiring.asks_for_key or await probe.asks_for_key(self.runners["router"].url)
+        self._reporter.ready(Ready(tiers, self._endpoint, self._wiring.model, asks, after_s, self._run_folder))
 
     async def _answer_control(self) -> None:
         """Serve the control socket, whose library is loaded while the tiers load theirs."""

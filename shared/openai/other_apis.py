@@ -36,6 +36,8 @@ class ResponsesRequest(_Strict):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     text: TextOptions | None = None
+    truncation: Literal["disabled"] | None = None
+    """No prompt is cut here, and a backend that cut one would answer to less than was asked, unseen."""
     tools: Tools | None = None
     user: Annotated[str, StringConstraints(max_length=512)] | None = None
 

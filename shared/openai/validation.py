@@ -30,9 +30,14 @@ def validate(endpoint: Endpoint, body: dict[str, Any]) -> None:
     try:
         MODELS[endpoint].model_validate(body)
     except ValidationError as error:
-        # The deepest fault says most: a union reports its simpler branches too.
-        details = max(error.errors(include_url=False, include_input=False), key=lambda e: len(_path(body, e)))
-        raise InvalidRequest(_message(details), param=_param(body, details)) from None
+        raise fault_in(body, error) from None
+
+
+def fault_in(body: dict[str, Any], error: ValidationError) -> InvalidRequest:
+    """The one fault of `body` that says most, as an error that names its field and echoes no value."""
+    # The deepest one does: a union reports its simpler branches too.
+    details = max(error.errors(include_url=False, include_input=False), key=lambda e: len(_path(body, e)))
+    return InvalidRequest(_message(details), param=_param(body, details))
 
 
 def _path(body: dict[str, Any], details: ErrorDetails) -> list[str | int]:

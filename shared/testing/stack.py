@@ -7,7 +7,7 @@ import importlib.util
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,13 +59,15 @@ def can_run_cloud() -> bool:
 
 
 @contextlib.contextmanager
-def running_stack(settings: Mapping[str, Mapping[str, Any]]) -> Iterator[Stack]:
-    """A stack with `settings` by section, on free ports, ready; it is stopped after the block.
+def running_stack(settings: Mapping[str, Mapping[str, Any]], tiers: Sequence[str] | None = None) -> Iterator[Stack]:
+    """A stack with `settings` by section, on free ports, ready; it is stopped after the block. Beside the router it has
+    these `tiers`, or all that can run here.
 
     Raises:
         AssertionError: it was not ready in time; the message is the end of its log.
     """
-    tiers = ["edge", "cloud"] if can_run_cloud() else ["edge"]
+    if tiers is None:
+        tiers = ["edge", "cloud"] if can_run_cloud() else ["edge"]
     ports = dict(zip(("router", "edge", "cloud"), free_ports(3), strict=True))
     sections = {name: {**settings.get(name, {}), "port": port} for name, port in ports.items()}
     sections |= {name: dict(values) for name, values in settings.items() if name not in ports}

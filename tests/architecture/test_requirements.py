@@ -15,7 +15,9 @@ from packaging.version import Version
 
 from tests.architecture.sources import ROOT
 
-LISTS = ("cloud-cpu", "console", "dev", "edge-router")
+LISTS = ("cloud-cpu", "console", "dev", "docs", "edge-router")
+ALONE = "compat"
+"""A list that shares no environment with the others."""
 PIN = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([0-9][^\s;]*)\Z")
 LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "numba", "llvmlite"}
 ONLY_DECLARED = {
@@ -62,7 +64,12 @@ def test_one_package_has_one_version_in_all_lists() -> None:
 
 @pytest.mark.parametrize(
     ("name", "parts"),
-    [("edge-router", ("edge", "router", "loadtest")), ("cloud-cpu", ("cloud",)), ("dev", ("dev",))],
+    [
+        ("edge-router", ("edge", "router", "loadtest", "otel")),
+        ("cloud-cpu", ("cloud", "otel")),
+        ("dev", ("otel", "dev")),
+        ("docs", ("docs",)),
+    ],
 )
 def test_a_list_holds_what_its_extras_ask_for(name: str, parts: tuple[str, ...]) -> None:
     pinned = pins(name)
@@ -76,7 +83,7 @@ def test_a_list_holds_what_its_extras_ask_for(name: str, parts: tuple[str, ...])
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", LISTS)
+@pytest.mark.parametrize("name", [*LISTS, ALONE])
 def test_what_was_left_out_stays_out_and_no_host_is_named(name: str) -> None:
     assert LEFT_OUT & set(pins(name)) == set()
     assert "://" not in (ROOT / "requirements" / f"{name}.txt").read_text()
@@ -114,4 +121,4 @@ def test_the_engine_and_ray_are_the_pair_that_was_proved() -> None:
 
 def test_installer_knows_every_list() -> None:
     script = Path(ROOT / "requirements" / "install.sh").read_text()
-    assert all(f"[{name}]=" in script for name in LISTS)
+    assert all(f"[{name}]=" in script for name in (*LISTS, ALONE))

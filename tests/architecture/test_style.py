@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -104,3 +106,9 @@ def test_no_test_is_switched_off() -> None:
     tests = [path for path in tracked() if path.suffix == ".py" and path.is_relative_to(ROOT / "tests")]
     assert tests
     assert [named(path) for path in tests if any(mark in path.read_text(encoding="utf-8") for mark in marks)] == []
+
+
+def test_the_reference_of_the_documents_is_what_the_code_says() -> None:
+    script = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr

@@ -44,7 +44,8 @@ def test_serve_config_is_what_the_program_prints(helm: Helm, values: Path, tmp_p
     [
         {"port": 9000, "log_level": "debug"},
         {"life": {"drain_s": 0.5, "retry_after_s": 7}, "ingress": {"body_limit_bytes": 268435456}},
-        {"accelerator": None, "ingress": None, "life": None},
+        {"accelerator": None, "ingress": None, "life": None, "tracing": None},
+        {"tracing": {"endpoint": "http://collector:4318/v1/traces", "sample_ratio": 0.25, "queue_spans": 1000000}},
         {"models": [{"model_id": "m", "source": "/data/m", "autoscaling": {"min_replicas": 0, "max_replicas": 2}}]},
         {
             "models": [

@@ -189,6 +189,23 @@ def test_the_question_comes_in_where_clients_are_named(helm4: Any) -> None:
     assert not is_open(without, QUESTION, ROUTER, 8080)
 
 
+def test_tiers_that_trace_reach_the_collector(helm4: Any) -> None:
+    tracing = {"settings": {"tracing": {"endpoint": "http://collector.tools:4318/v1/traces"}}}
+    values = {"router": {"keys": {"existingSecret": "keys"}}, "networkPolicy": {"enabled": True}}
+    collector = Pod({"app": "otel"}, "tools")
+    peers = [{"namespaceSelector": {"matchLabels": {NAME: "tools"}}}]
+    for more, open_to in (
+        ({"router": tracing}, [ROUTER]),
+        ({"cloud": tracing}, [WORKER]),
+        ({"router": tracing, "cloud": tracing, "networkPolicy": {"collector": {"peers": peers}}}, [ROUTER, WORKER]),
+    ):
+        rendered = helm4.template(values, more)
+        assert [is_open(rendered, pod, collector, 4318) for pod in (ROUTER, WORKER, HEAD)] == [
+            pod in open_to for pod in (ROUTER, WORKER, HEAD)
+        ]
+    assert not is_open(rendered, ROUTER, INTERNET, 4318) and not is_open(rendered, ROUTER, collector, 4317)
+
+
 def test_redis_is_closed_to_ray_without_fault_tolerance(helm4: Any) -> None:
     values = {
         "router": {"keys": {"existingSecret": "keys"}},

@@ -153,7 +153,8 @@ async def test_pv_01_no_edge_failure_opens_a_connection_to_the_cloud(
     assert [(status, body["error"]["code"]) for status, _, body in found] == [(503, "privacy_unavailable")] * 2
     assert all("Retry-After" in headers for _, headers, _ in found)
     assert all(headers["x-isthmus-class"] == "personal" for _, headers, _ in found)
-    assert not any("4111" in str(part) for answer in found for part in answer), "the matched value is not echoed"
+    echoed = str(found).replace(" ", "")
+    assert "4111111111" not in echoed, "the matched value is not echoed"
     records = [await _audited(router, headers["x-isthmus-decision-id"]) for _, headers, _ in found]
     for record in records:
         assert (record["class"], record["decision"]["action"]) == ("personal", "edge_only")

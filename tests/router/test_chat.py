@@ -19,7 +19,7 @@ from tests.router.conftest import PERSONAL_TEXT, RunningRouter, StartRouter
 
 
 def _terminal(router: RunningRouter, *, as_json: bool = False) -> tuple[Chat, Terminal]:
-    chat = Chat(router.url, None, MODEL)
+    chat = Chat(router.url, None, None, MODEL)
     return chat, Terminal(chat, RouterClient(router.url, None), as_json=as_json)
 
 
@@ -88,7 +88,7 @@ async def test_an_answer_that_breaks_off_is_no_answer(start_router: StartRouter,
     router = await start_router()
     await router.report(edge)
     edge.script(answers.broken_stream("Pa"))
-    chat = Chat(router.url, None, MODEL)
+    chat = Chat(router.url, None, None, MODEL)
     with pytest.raises(StreamBroken):
         await asyncio.to_thread(chat.say, "Hello", lambda _: None)
     assert chat.turns == []
@@ -96,6 +96,6 @@ async def test_an_answer_that_breaks_off_is_no_answer(start_router: StartRouter,
 
 def test_who_cannot_be_reached_is_named() -> None:
     with pytest.raises(BackendUnreachable, match="isthmus up"):
-        Chat("http://127.0.0.1:1", None, MODEL).say("Hello", lambda _: None)
+        Chat("http://127.0.0.1:1", None, None, MODEL).say("Hello", lambda _: None)
     with pytest.raises(InvalidRequest):
-        Chat("file:///etc/passwd", None, MODEL)
+        Chat("file:///etc/passwd", None, None, MODEL)

@@ -29,7 +29,7 @@ async def test_explain_tells_class_candidates_and_every_rejection(
     assert shown.exit_code == 0
     for word in ("personal", "card", "edge-1", "cloud-1", "privacy does not let this request leave the edge"):
         assert word in shown.output
-    assert "4111" not in shown.output
+    assert "4111 1111" not in shown.output
     as_json = await run("explain", "hello", "--url", router.url, "--json", "--header", "x-isthmus-route=cloud")
     decision = orjson.loads(as_json.output)["decision"]
     assert [c["backend"] for c in decision["candidates"]] == ["cloud-1"]

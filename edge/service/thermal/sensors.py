@@ -3,7 +3,7 @@
     {root}/class/thermal/thermal_zone*/{type,temp}                  Documentation/ABI/testing/sysfs-class-thermal
     {root}/class/hwmon/hwmon*/{name,temp*_{input,label,fault}}      Documentation/hwmon/sysfs-interface.rst
     {root}/class/power_supply/*                                     see `edge.devices.power`
-    {root}/class/powercap/*                                         see `edge.devices.energy`
+    {root}/class/powercap/*                                         see `edge.devices.powercap`
 
 What this machine's libraries know beside its tree comes from `edge.devices.host_sensors`. All of it blocks, some
 drivers for tens of milliseconds: call it in a thread.
@@ -17,13 +17,14 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from edge.devices.energy import EnergyCounter, read_energy
+from edge.devices.energy import EnergyCounter
 from edge.devices.host_sensors import HostSensor
+from edge.devices.kernel_files import text_of
 from edge.devices.power import Power, read_power
+from edge.devices.powercap import read_energy
 from edge.service.thermal.power import first_battery
 from edge.service.thermal.readings import ANY_SENSOR, SensorRule, plausible_c
 
-_READ_BYTES = 256
 _NAME_CHARS = 64
 
 
@@ -77,7 +78,7 @@ def read(
 
 def _zones(root: Path, rules: Sequence[SensorRule]) -> Iterator[Sensor]:
     for zone in _entries(root / "class/thermal", "thermal_zone*"):
-        kind = _text(zone / "type") or zone.name
+        kind = text_of(zone / "type") or zone.name
         rule = _rule(rules, kind, kind)
         if rule.use:
             yield _sensor(kind, zone / "temp", rule)
@@ -85,14 +86,14 @@ def _zones(root: Path, rules: Sequence[SensorRule]) -> Iterator[Sensor]:
 
 def _chips(root: Path, rules: Sequence[SensorRule]) -> Iterator[Sensor]:
     for chip in _entries(root / "class/hwmon", "hwmon*"):
-        kind = _text(chip / "name") or chip.name
+        kind = text_of(chip / "name") or chip.name
         for source in _entries(chip, "temp*_input"):
             stem = source.name.removesuffix("_input")
-            name = f"{kind}/{_text(chip / f'{stem}_label') or stem}"
+            name = f"{kind}/{text_of(chip / f'{stem}_label') or stem}"
             rule = _rule(rules, kind, name)
             if not rule.use:
                 continue
-            declared = _text(chip / f"{stem}_fault") == "1"
+            declared = text_of(chip / f"{stem}_fault") == "1"
             yield Sensor(name, None, SensorFault.DECLARED) if declared else _sensor(name, source, rule)
 
 
@@ -101,7 +102,7 @@ def _rule(rules: Sequence[SensorRule], kind: str, name: str) -> SensorRule:
 
 
 def _sensor(name: str, source: Path, rule: SensorRule) -> Sensor:
-    text = _text(source)
+    text = text_of(source)
     if text is None:
         return Sensor(name, None, SensorFault.UNREADABLE)
     try:
@@ -131,13 +132,3 @@ def _entries(parent: Path, pattern: str) -> list[Path]:
         return sorted(parent.glob(pattern))
     except OSError:
         return []
-
-
-def _text(path: Path) -> str | None:
-    """The file's stripped text; None when it cannot be read (EINVAL, ENODEV, gone) or is empty."""
-    try:
-        with path.open("rb") as file:
-            raw = file.read(_READ_BYTES)
-    except OSError:
-        return None
-    return raw.decode("ascii", "replace").strip() or None

@@ -55,7 +55,8 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
     "accelerator" $settings.accelerator
     "ingress" $settings.ingress
     "life" $settings.life
-    "keys" ($settings.keys | default list) -}}
+    "keys" ($settings.keys | default list)
+    "tracing" $settings.tracing -}}
 {{- $http := dict
     "host" "0.0.0.0"
     "port" $settings.port

@@ -71,6 +71,19 @@
 {{- end -}}
 
 {{/* Port of a URL: said, or that of its scheme. */}}
+{{/* Egress to the collector of traces. Call with (dict "root" $ "settings" s), where s are a tier's settings. */}}
+{{- define "isthmus.network.toCollector" -}}
+{{- with ((.settings).tracing).endpoint -}}
+- ports:
+    - port: {{ include "isthmus.network.portOf" . }}
+      protocol: TCP
+  {{- with (($.root.Values.networkPolicy).collector).peers }}
+  to:
+    {{- include "isthmus.yaml" . | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "isthmus.network.portOf" -}}
 {{- $url := urlParse . -}}
 {{- if regexMatch ":[0-9]+$" $url.host -}}

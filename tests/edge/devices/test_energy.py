@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edge.devices.energy import EnergyCounter, joules_between, read_energy
+from edge.devices.energy import EnergyCounter, joules_between
+from edge.devices.powercap import read_energy
 from edge.service.thermal.energy import EnergyMeter
 
 

@@ -10,16 +10,40 @@ import pytest
 from edge.devices.probe import probe
 from edge.memory.kv import KvType
 from edge.packages.package import Package
-from edge.runtime import tuner, tunings
+from edge.runtime import trials, tuner, tunings
 from edge.runtime.options import EngineOptions
 from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
-from edge.runtime.tuner import Tuner
+from edge.runtime.tuner import Progress, Tuner
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import Spin, Tuning
-from edge.tuning import identity_of, is_open, known, tuned
+from edge.tuning import TuningJob, identity_of, is_open, known, tuned
 from shared.errors import StartFailed
 
 TUNING = Tuning(threads=1, threads_batch=2, spin=Spin.BRIEF, batch_tokens=63, stall_s=0.4)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(300)
+async def test_the_real_engine_is_measured_and_what_was_found_is_kept(
+    installed_model: Package, plan: StaticPlan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One core: one candidate, then a long prompt beside a busy process, which is left early."""
+    monkeypatch.setattr(trials, "_PROMPT_TOKENS", 64)
+    monkeypatch.setattr(trials, "_OUTPUT_TOKENS", 4)
+    monkeypatch.setattr(trials, "_REPETITIONS", 1)
+    monkeypatch.setattr(trials, "STALL_PROMPT_TOKENS", 300)
+    monkeypatch.setattr(tuner, "_TRIAL_LIMIT_S", 120.0)
+    device, request = replace(probe(), cores_usable=1), PlanRequest(context_tokens=1024)
+    job = TuningJob(request, plan, device, tmp_path / "devices", tmp_path / "run")
+    seen: list[Progress] = []
+    found = await job.run(seen.append)
+    assert (found.threads, found.threads_batch, found.spin) == (1, 1, Spin.LONG)
+    assert found.batch_tokens in (126, 63, 32)
+    assert found.stall_s > 0
+    assert [each.done for each in seen] == [0, 1, 2]
+    assert job.share_done == 1.0
+    assert known(request, installed_model, device, tmp_path / "devices") == found
+    assert await job.run() == found, "nothing is measured twice"
 
 
 async def test_a_device_on_which_everything_takes_too_long_is_measured_later(

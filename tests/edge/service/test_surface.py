@@ -56,7 +56,7 @@ async def test_models(running: Running) -> None:
     assert (status, error["error"]["code"]) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize("route", ["/", "/v1/embeddings", "/slots", "/props", "/v1/chat/completions"])
+@pytest.mark.parametrize("route", ["/v1/embeddings", "/slots", "/props", "/v1/chat/completions"])
 async def test_the_engines_own_routes_are_not_reachable(running: Running, route: str) -> None:
     status, error = await _get(running, route)
     assert (status, error["error"]["code"]) == (404, "unknown_route")

@@ -156,7 +156,7 @@ async def test_a_decision_is_explained_and_corrected_in_two_clicks(
     await dialog.get_by_text("It must stay on the edge.").wait_for()
     await dialog.get_by_text("no: privacy").wait_for()
     await dialog.get_by_text("messages[0].content").wait_for()
-    assert "4111" not in await page.content()
+    assert "4111 1111" not in await page.content()
     await watched.picture("decision")
     await dialog.get_by_label("The class should have been").select_option("public")
     await dialog.get_by_role("button", name="Keep this correction").click()

@@ -109,6 +109,12 @@ def test_queries(wanted: Wanted, seqs: list[int]) -> None:
     assert len(list(select(records, wanted, 1))) == min(1, len(seqs))
 
 
+def test_a_request_is_found_by_its_trace_and_by_its_own_id() -> None:
+    records = [_request(1, trace_id="a" * 32, request_id="mine"), _request(2, trace_id=None, request_id="other")]
+    for wanted in (Wanted(trace_id="a" * 32), Wanted(request_id="mine")):
+        assert [each["request_id"] for each in select(records, wanted, None)] == ["mine"]
+
+
 def test_a_table_is_csv_that_no_spreadsheet_runs() -> None:
     head, row = as_csv([_request(1, model="=cmd|'/c calc'!A1", key="a,b")])
     assert head.rstrip().split(",") == list(COLUMNS)

@@ -190,3 +190,19 @@ async def test_an_unsupported_feature_names_its_field(
     async with router.ask(**fields) as response:
         error = (await response.json())["error"]
     assert response.status == 400 and error["code"] == "unsupported_feature" and error["param"] == param
+
+
+@pytest.mark.parametrize("given", ["auto", "last_turns", "", True, {"type": "auto"}])
+async def test_a_prompt_that_may_be_cut_is_refused(start_router: StartRouter, edge: Upstream, given: Any) -> None:
+    """`truncation: "auto"` would let a backend drop turns unseen; `disabled` and null are what happens anyway."""
+    router = await start_router()
+    await router.report(edge)
+    async with router.send(orjson.dumps(body_of(RESPONSES, PUBLIC_TEXT, truncation=given)), path=RESPONSES) as response:
+        assert (response.status, (await response.json())["error"]["param"]) == (400, "truncation")
+    assert not edge.exchanges
+    for allowed in ("disabled", None):
+        edge.script(Answer(headers=answers.JSON, writes=(Write(orjson.dumps(WHOLE[RESPONSES])),)))
+        sent = body_of(RESPONSES, PUBLIC_TEXT, truncation=allowed)
+        async with router.send(orjson.dumps(sent), path=RESPONSES) as response:
+            assert response.status == 200
+        assert orjson.loads(edge.exchanges[-1].body) == sent

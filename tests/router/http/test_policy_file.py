@@ -11,6 +11,7 @@ import pytest
 
 from router.audit.files import find_policy, tail
 from router.audit.replay import replay
+from router.http.denials import SINGLE
 from shared.keys import Scope, hashed
 from shared.testing import answers
 from shared.testing.answers import MODEL
@@ -124,7 +125,7 @@ async def test_a_rule_says_whose_answers_are_scanned(
     await router.report(edge)
     edge.script(answers.completion("It is 4111 1111 1111 1111, is it not?"))
     async with router.ask() as response:
-        assert ("4111" not in await response.text()) is held
+        assert ("4111 1111" not in await response.text()) is held
 
 
 async def test_explain_names_the_rule(router: RunningRouter) -> None:
@@ -192,6 +193,25 @@ async def test_lg_03_a_denial_at_any_route_leaves_one_record(start_router: Start
     denied = tail(router.audit_dir, 100, "denied")
     assert [(d["endpoint"], d["status"]) for d in denied] == [(path, status) for _, path, status, _ in knocks]
     assert "k-wrong" not in orjson.dumps(denied).decode()
+
+
+async def test_knocking_again_and_again_leaves_a_count_and_no_flood(start_router: StartRouter) -> None:
+    """The first denials of a kind have records of their own, at every route; the rest is one record a minute."""
+    router = await start_router(keys=KEYS)
+    for method, path in (("GET", "/fleet/v1/backends"), ("POST", "/v1/chat/completions")):
+        for _ in range(SINGLE + 15):
+            async with router.session.request(method, router.url + path) as response:
+                assert response.status == 401
+    await router.records(SINGLE)
+    await router.router.denials.close()
+    await eventually(lambda: len(tail(router.audit_dir, 100, "denied")) == SINGLE + 2)
+    denied = tail(router.audit_dir, 100, "denied")
+    [fleet, chat] = [each for each in denied if "times" in each]
+    assert (fleet["endpoint"], fleet["times"], fleet["code"]) == ("/fleet/v1/backends", 15, "invalid_api_key")
+    assert (chat["endpoint"], chat["times"]) == ("/v1/chat/completions", 15)
+    assert fleet["since"] <= fleet["at"] and "request_id" not in fleet
+    requests = tail(router.audit_dir, 1000, "request")
+    assert [r["status"] for r in requests].count(401) == SINGLE
 
 
 async def test_lg_03_a_fault_of_the_router_itself_is_recorded_as_500(

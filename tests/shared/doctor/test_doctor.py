@@ -67,6 +67,16 @@ def test_a_tier_that_is_not_installed_is_a_note(monkeypatch: pytest.MonkeyPatch)
     assert {each.tier for each in findings if each.found == "not installed"} == set(TIER_EXTRAS)
 
 
+@pytest.mark.parametrize("version", [None, "1.45.2"])
+def test_the_extra_for_traces_is_named(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
+    exporter = "opentelemetry-exporter-otlp-proto-http"
+    otel = Extra("otel", (Installed(f"{exporter}>=1.45", exporter, version, fits=version is not None),))
+    monkeypatch.setattr(packages, "extra_of", lambda name: otel if name == "otel" else Extra(name, ()))
+    (found,) = [each for each in packages.check() if "otel" in f"{each.subject} {each.advice}" or each.found == version]
+    told = {None: ("extra otel", Verdict.NOTE), "1.45.2": (f"{exporter}>=1.45", Verdict.OK)}
+    assert (found.subject, found.verdict) == told[version]
+
+
 def test_a_command_that_cannot_be_loaded_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken:
         name, value = "edge", "edge.cli:app"

@@ -79,6 +79,22 @@ async def test_models_and_the_fleet_see_adapters(agent: Running, tmp_path: Path)
     ]
 
 
+async def test_an_adapter_is_a_tag_of_its_model_in_ollamas_api(
+    agent: Running, server: EngineServer, tmp_path: Path
+) -> None:
+    _, made = await register(agent, "a", write_adapter(tmp_path / "a.gguf", layers=2))
+    _, tags = await call(agent, "GET", "/api/tags")
+    assert [model["name"] for model in tags["models"]] == [f"{MODEL}:latest", f"{MODEL}:a"]
+    adapter = tags["models"][1]
+    assert (adapter["digest"], adapter["size"]) == (made["digest"].removeprefix("sha256:"), made["size_bytes"])
+    _, shown = await call(agent, "POST", "/api/show", json={"model": f"{MODEL}:a"})
+    assert shown["details"]["parent_model"] == adapter["details"]["parent_model"] == f"{MODEL}:latest"
+    body = {"model": f"{MODEL}:a", "prompt": "hello", "stream": False}
+    status, told = await call(agent, "POST", "/api/generate", json=body)
+    assert (status, told["model"]) == (200, f"{MODEL}:a")
+    assert server.exchanges[-1].body["lora"] == [{"id": 0, "scale": 1.0}]
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,14 @@ def test_a_bad_reading_is_a_fault_and_no_value(tmp_path: Path, temp: str | None,
 def test_a_driver_that_fails_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """TH-01: such an error comes from read or open, so the file is there and still gives nothing."""
     temp = zone(tmp_path, "55000") / "temp"
-    opened = Path.open
+    opened = os.open
 
-    def failing(self: Path, *args: object, **kwargs: object) -> object:
-        if self == temp:
+    def failing(path: str | Path, flags: int) -> int:
+        if Path(path) == temp:
             raise OSError(number, "driver")
-        return opened(self, *args, **kwargs)  # type: ignore[call-overload]
+        return opened(path, flags)
 
-    monkeypatch.setattr(Path, "open", failing)
+    monkeypatch.setattr(os, "open", failing)
     assert _only(tmp_path).fault is SensorFault.UNREADABLE
 
 

@@ -1,0 +1,92 @@
+"""The page of errors: each class of `shared.errors`, every code that the program gives it, and the exit codes."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from generator.remedies import REMEDIES
+from generator.tables import code, first_sentence, table
+from shared import errors
+from shared.cli import DONE, FAILED, FAULT, INTERRUPTED, USAGE
+from shared.errors import IsthmusError
+
+_ROOT = Path(__file__).parents[2]
+_PACKAGES = ("shared", "edge", "router", "cloud", "loadtests")
+_INTRODUCTION = """# Errors
+
+Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no
+value is ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry
+`Retry-After`.
+
+"""
+
+
+def page() -> str:
+    """The whole page.
+
+    Raises:
+        KeyError: a class has no word of what to do about it, or there is one for a class that is gone.
+    """
+    kinds = list(_kinds(IsthmusError))
+    if differing := {kind.__name__ for kind in kinds} ^ set(REMEDIES):
+        raise KeyError(f"docs/generator/remedies.py and shared/errors.py differ: {', '.join(sorted(differing))}")
+    codes = _codes()
+    rows = [
+        (
+            ", ".join(code(each) for each in sorted({kind.default_code, *codes.get(kind.__name__, ())})),
+            str(kind.status),
+            code(kind.type),
+            first_sentence(kind.__doc__),
+            REMEDIES[kind.__name__],
+        )
+        for kind in kinds
+    ]
+    columns = ("code", "status", "type", "what happened", "what to do")
+    return _INTRODUCTION + table(columns, rows) + "\n## Exit codes\n\n" + exit_codes()
+
+
+def exit_codes() -> str:
+    """The table of exit codes."""
+    rows = [
+        (str(DONE), "done"),
+        (str(FAILED), "it failed; the line on standard error says why"),
+        (str(USAGE), "command line, settings or machine do not allow it"),
+        ("3", "a load test ran, and its figures say nothing (`isthmus loadtest run`)"),
+    ]
+    refusals: dict[int, list[str]] = {}
+    for kind in _kinds(IsthmusError):
+        if kind.exit_code not in (FAILED, USAGE):
+            refusals.setdefault(kind.exit_code, []).append(kind.default_code)
+    rows += [
+        (str(number), ", ".join(code(each) for each in dict.fromkeys(names)))
+        for number, names in sorted(refusals.items())
+    ]
+    rows += [(str(FAULT), "a fault of the program itself"), (str(INTERRUPTED), "interrupted")]
+    return table(("exit code", "meaning"), rows)
+
+
+def _kinds(kind: type[IsthmusError]) -> Iterator[type[IsthmusError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _kinds(below)
+
+
+def _codes() -> dict[str, set[str]]:
+    """Codes that are given where an error is raised, by the name of its class."""
+    found: dict[str, set[str]] = {}
+    for path in sorted(each for package in _PACKAGES for each in (_ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            for keyword in node.keywords:
+                if (
+                    keyword.arg == "code"
+                    and isinstance(keyword.value, ast.Constant)
+                    and isinstance(keyword.value.value, str)
+                ):
+                    found.setdefault(name, set()).add(keyword.value.value)
+    return found
