@@ -198,7 +198,7 @@ def _handlers(
         devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
         explain=Explain(doorkeeper, parts.judge, parts.sessions, body_limit_bytes=limit_bytes),
         feedback=Feedback(doorkeeper, parts.audit, audit_folder(settings.audit), clock),
-        probes=Probes(parts.lifecycle),
+        probes=Probes(parts.lifecycle, parts.audit),
         metrics=Metrics(doorkeeper, registry, parts.metrics, fleet.directory, fleet.health, clock, fleet.stale, member),
         openapi=OpenApi(doorkeeper),
     )
