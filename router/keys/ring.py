@@ -10,9 +10,6 @@ from shared.errors import Unauthenticated
 from shared.keys import ApiKey, authenticate
 from shared.state.register import Register
 
-_LOOK_MS = 100
-"""How long what the register said counts: a look at its file costs more than the rest of letting someone in."""
-
 
 class Keyring:
     """Keys of the settings, and those of the register as they are at this moment."""
@@ -31,7 +28,6 @@ class Keyring:
         self._clock = clock
         self._register = register
         self._book = KeyBook()
-        self._look_ms = 0
         self._known = self._fixed
 
     @property
@@ -56,9 +52,6 @@ class Keyring:
         return key
 
     def _current(self) -> KeyBook:
-        now_ms = self._clock.now_ms()
-        if self._register is not None and now_ms >= self._look_ms:
-            self._look_ms = now_ms + _LOOK_MS
-            if (book := self._register.content) is not self._book:
-                self._book, self._known = book, (*self._fixed, *book.usable())
+        if self._register is not None and (book := self._register.content) is not self._book:
+            self._book, self._known = book, (*self._fixed, *book.usable())
         return self._book
