@@ -146,6 +146,7 @@ async def build_router(
     member, local = place or Place()
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
+    tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
     scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     stores = open_stores(settings, clock, member)
@@ -181,7 +182,6 @@ async def build_router(
     closing = _closing(classifier.close, storage.close)
     after = (denials.close, audit.flush, quota.close, *stores.after, fleet.session.close, closing)
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
-    tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
     trace(application, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))
     return Router(application, lifecycle, fleet.directory, registry, policies, denials)
 
@@ -198,7 +198,7 @@ def _handlers(
         devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
         explain=Explain(doorkeeper, parts.judge, parts.sessions, body_limit_bytes=limit_bytes),
         feedback=Feedback(doorkeeper, parts.audit, audit_folder(settings.audit), clock),
-        probes=Probes(parts.lifecycle),
+        probes=Probes(parts.lifecycle, parts.audit),
         metrics=Metrics(doorkeeper, registry, parts.metrics, fleet.directory, fleet.health, clock, fleet.stale, member),
         openapi=OpenApi(doorkeeper),
     )

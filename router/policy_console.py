@@ -33,8 +33,12 @@ def open_policy(file: Path | None, settings: RouterSettings, *, keys_known: bool
         SettingsError: it is not a valid policy.
     """
     known = vocabulary(settings, keys_known=keys_known)
-    document = PolicyDocument() if file is None else parse(read(file), file)
-    return document, policy_of(document, settings.policy, known, file)
+    if file is None:
+        document = PolicyDocument()
+        return document, policy_of(document, settings.policy, known)
+    raw = read(file)
+    document = parse(raw, file)
+    return document, policy_of(document, settings.policy, known, file, raw)
 
 
 def examples() -> list[Path]:

@@ -21,6 +21,7 @@ from edge.service.dialect import OpenAI
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
 from edge.service.ollama import errors as ollama_errors
+from edge.service.ollama import origins
 from edge.service.ollama import surface as ollama_surface
 from edge.service.ollama.dialect import CHAT, GENERATE
 from edge.service.served import Served
@@ -74,7 +75,8 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
     """The application; with no `keys` every route is open, which settings allow on loopback only."""
     surface = _Surface(parts)
     told = errors.middleware("edge", ollama_errors.shape)
-    app = web.Application(middlewares=[_closing(parts.lifecycle), told, _authentication(keys)])
+    app = web.Application(middlewares=[_closing(parts.lifecycle), told, origins.middleware(), _authentication(keys)])
+    app.on_response_prepare.append(origins.allow)
     app.add_routes(
         [
             web.get("/healthz", surface.live, allow_head=True),

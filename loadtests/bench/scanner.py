@@ -20,7 +20,7 @@ from shared.privacy import PrivacyClass
 
 _SEED = 20
 _EACH = 300
-_NEGATIVES = 2_000
+_NEGATIVES = 10_000
 _EACH_BESIDE, _NEGATIVES_BESIDE = 40, 400
 _CREDENTIALS = frozenset(
     {"openai_key", "github_token", "google_key", "stripe_key", "jwt", "connection_string", "private_key"}
@@ -71,7 +71,7 @@ def _print_recall(scanner: Scanner, draw: random.Random) -> None:
         texts = positives(kind, draw, _EACH)
         hits = sum(kind.kind in scanner.scan([TextPosition("t", text)]).kinds for text in texts)
         (checked if kind.has_checksum else others).append(hits / _EACH)
-        print(f"{kind.kind:<18} {'yes' if kind.has_checksum else 'no':>11} {hits / _EACH:>7.3f}")
+        print(f"{kind.title or kind.kind:<18} {'yes' if kind.has_checksum else 'no':>11} {hits / _EACH:>7.3f}")
     print(f"least recall: {min(checked):.3f} with a check digit, {min(others):.3f} without")
 
 
@@ -84,7 +84,7 @@ def _print_false_alarms(scanner: Scanner, draw: random.Random) -> None:
         by_kind.update(kinds)
     alarms = sum(by_sort.values())
     print(f"\nfalse alarms: {alarms} in {_NEGATIVES} texts ({alarms / _NEGATIVES * 1_000:.1f} per 1,000)")
-    print(f"by sort: {dict(by_sort)}; by kind: {dict(by_kind)}")
+    print(f"by sort: {dict(+by_sort)}; by kind: {dict(by_kind)}")
 
 
 def _print_beside_detect_secrets(scanner: Scanner, draw: random.Random) -> None:

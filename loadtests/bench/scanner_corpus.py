@@ -15,6 +15,7 @@ from stdnum import get_cc_module, iban, luhn
 from stdnum.es import nie
 from stdnum.fr import nir
 
+from loadtests.bench.scanner_numbers import NUMBERS
 from router.privacy.recognisers.chinese import is_resident_id
 
 Make = Callable[[random.Random], str]
@@ -25,13 +26,14 @@ _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind: how a specimen is made, its name in each language (empty: the specimen speaks for itself), and whether
-    a check digit proves it."""
+    """One kind: how a specimen is made, its name in each language (empty: the specimen speaks for itself), whether a
+    check digit proves it, and what it is called where the kind alone does not say."""
 
     kind: str
     make: Make
     names: tuple[str, ...] = ()
     has_checksum: bool = False
+    title: str = ""
 
 
 _PLAIN = (
@@ -145,6 +147,27 @@ def _nie(draw: random.Random) -> str:
     return f"{body}{nie.calc_check_digit(body)}"
 
 
+def _written(draw: random.Random) -> str:
+    """A credential where programs keep one: an option, a variable, a tag, a field."""
+    value = draw.choice(("Winter", "blueFin", "s3cret-", "Kx")) + _token("", 6)(draw) + _digits(draw, 2)
+    return draw.choice(
+        (
+            f"mysql -u root -p{value} shop",
+            f"curl -u bob:{value} https://api.acme.io",
+            f"machine api.acme.io login bob password {value}",
+            f"<password>{value}</password>",
+            f'"api_key": "{value}"',
+            f"{{'client_secret': '{value}'}}",
+            f"export DB_PASSWORD={value}",
+            f"wachtwoord: {value}",
+            f"hasło: {value}",
+            f"비밀번호: {value}",
+            f"كلمة المرور: {value}",
+            f"jdbc:postgresql://db/app?user=bob&password={value}",
+        )
+    )
+
+
 KINDS = (
     Kind("card", _card, has_checksum=True),
     Kind("iban", _iban, has_checksum=True),
@@ -211,6 +234,7 @@ KINDS = (
         lambda d: f"{_token('', 9)(d)}!{d.randint(0, 9)}a",
         ("password", "Passwort", "mot de passe", "пароль", "密码", "パスワード"),
     ),
+    Kind("password", _written, title="password, written"),
     Kind("openai_key", _token("sk-proj-", 48)),
     Kind("github_token", _token("ghp_", 36)),
     Kind("google_key", _token("AIza", 35)),
@@ -271,9 +295,14 @@ def positives(kind: Kind, draw: random.Random, count: int) -> Iterator[str]:
 
 
 def negatives(draw: random.Random, count: int) -> Iterator[tuple[str, str]]:
-    """`count` pairs of a sort (prose, code, log, id) and a text that holds nothing."""
+    """`count` pairs of a sort (prose, code, log, id, numbers) and a text that holds nothing."""
+    numbers = tuple(NUMBERS.items())
     for index in range(count):
-        sort = ("prose", "code", "log", "id")[index % 4]
+        if index % 5 == 4:
+            name, make = numbers[index // 5 % len(numbers)]
+            yield f"numbers: {name}", make(draw)
+            continue
+        sort = ("prose", "code", "log", "id")[index % 5]
         if sort == "id":
             yield sort, draw.choice(_IDS)(draw)
         else:

@@ -96,7 +96,7 @@ class AuditStorage:
         self._policy = next((each for each in reversed(records) if each.get("kind") == "policy"), self._policy)
         self._dirty.add(path)
         with contextlib.suppress(OSError):  # a head that lags is a head that a shorter log still has to reach
-            _replace(self._folder / HEAD, chain.seal(HEAD, link, self._key))
+            _replace(self._folder / HEAD, chain.seal(HEAD, link, self._key), forced=self._sync is Sync.ALWAYS)
         if size >= self._file_bytes:
             self._number += 1
             with contextlib.suppress(OSError):  # tried again with the next file
@@ -230,7 +230,13 @@ def _write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _replace(path: Path, data: bytes, *, forced: bool = False) -> None:
+    """Exchange a small file as a whole; `forced` waits for the disk, so that after a loss of power it is not an older
+    one, which a log without its last records would satisfy."""
     staged = path.with_suffix(".new")
-    staged.write_bytes(data)
+    with staged.open("wb") as file:
+        file.write(data)
+        if forced:
+            file.flush()
+            os.fsync(file.fileno())
     staged.replace(path)

@@ -39,7 +39,7 @@ class Ledger:
         self._outliers = outliers
         self._recent = [(-1, 0, 0)] * _SLOTS
         self._reading = 0
-        self._moved_ms = 0
+        self._moved_ms = -1 - outliers.frozen_after_ms  # nothing has yet
         self._ttft_ms = Ewma()
         self._by_prompt = [Ewma()] * (len(PROMPT_BUCKETS_TOKENS) + 1)
         self._decode = Ewma()
@@ -92,7 +92,7 @@ class Ledger:
         """End one attempt."""
         self.in_flight -= 1
         self._changed()
-        effect = MEANINGS[outcome].effect
+        effect = self._effect(outcome, now_ms)
         if effect is Effect.HEAL:
             self._breaker.succeeded()
         elif effect is Effect.NONE:
@@ -103,6 +103,12 @@ class Ledger:
                 self._breaker.trip(now_ms)
         if effect is not Effect.NONE:
             self._judge(failed=effect is not Effect.HEAL, now_ms=now_ms)
+
+    def _effect(self, outcome: Outcome, now_ms: int) -> Effect:
+        """What it does to the breaker. A first token that did not come while other streams got on means a long line,
+        not a fault: with an open breaker, whoever could wait would be refused too."""
+        is_moving = now_ms - self._moved_ms <= self._outliers.frozen_after_ms
+        return Effect.NONE if outcome is Outcome.FIRST_TOKEN_TIMEOUT and is_moving else MEANINGS[outcome].effect
 
     def _judge(self, *, failed: bool, now_ms: int) -> None:
         """Open the breaker where failures are too large a share, whatever stands between them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +27,7 @@ from router.http.judge import Judge, Judged, permit_of
 from router.http.outlet import ClientStream
 from router.http.quota import Quota
 from router.http.resumption import Asking, Resumption
+from router.http.tally import Tally
 from router.policy.model import Decision, Mode, Reason, Rejection, Route
 from router.policy.refusal import refusal
 from router.privacy.answers import NewFilter
@@ -49,6 +49,7 @@ from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.http.tracing import span_of
+from shared.identifiers import Identifiers
 from shared.keys import ApiKey, Scope
 from shared.openai.facts import REWRITABLE, Endpoint
 from shared.openai.validation import validate
@@ -91,6 +92,8 @@ class Inference:
 
     def __init__(self, parts: InferenceParts) -> None:
         self._parts = parts
+        self._tally = Tally(parts.metrics)
+        self._ids = Identifiers()
         self._running: set[asyncio.Task[Any]] = set()
 
     async def expire(self) -> None:
@@ -103,7 +106,7 @@ class Inference:
         parts = self._parts
         account = self._opened(request)
         task = asyncio.current_task()
-        parts.metrics.in_flight.inc()
+        self._tally.began()
         try:
             with parts.lifecycle.request():
                 if task is not None:
@@ -127,13 +130,12 @@ class Inference:
         finally:
             if task is not None:
                 self._running.discard(task)
-            parts.metrics.in_flight.dec()
             self._close(account, recorded=COUNTED not in request)
 
     def _opened(self, request: web.Request) -> Account:
         parts = self._parts
         return Account(
-            decision_id=f"dec-{secrets.token_hex(12)}",
+            decision_id=f"dec-{self._ids.new()}",
             request_id=request[REQUEST_ID],
             endpoint=request.path,
             began_unix_s=parts.clock.unix_s(),
@@ -191,11 +193,7 @@ class Inference:
         model = judged.facts.request.model
         # A name that no backend serves is the caller's own text and stays out of the log.
         account.model = model if judged.is_served(model) else None
-        metrics = self._parts.metrics
-        tier = decision.candidates[0].zone.tier if decision.candidates else "none"
-        metrics.decisions.labels(decision.privacy_class, tier, decision.reason).inc()
-        for reason, count in decision.rejected_counts.items():
-            metrics.rejections.labels(reason).inc(count)
+        self._tally.decided(decision)
 
     def _check(self, judged: Judged) -> None:
         """Refuse what cannot or must not be dispatched."""
@@ -341,13 +339,9 @@ class Inference:
     def _chosen(self, account: Account, exchange: Exchange) -> None:
         candidate, decision = exchange.candidate, account.decision
         account.ttft_ms = exchange.attempt.ttft_ms
-        metrics, tier = self._parts.metrics, candidate.zone.tier
-        if account.ttft_ms is not None:
-            metrics.ttft.labels(tier).observe(account.ttft_ms / 1000)
-            if candidate.predicted_ttft_ms is not None:
-                metrics.ttft_predicted.labels(tier).observe(candidate.predicted_ttft_ms / 1000)
+        self._tally.first_content(candidate, account.ttft_ms)
         if decision is not None and _is_free(decision):
-            self._parts.directory.chosen(tier)
+            self._parts.directory.chosen(candidate.zone.tier)
 
     def _refused(self, account: Account, error: IsthmusError) -> web.Response:
         account.status, account.code = error.status, error.code
@@ -368,12 +362,7 @@ class Inference:
     def _close(self, account: Account, *, recorded: bool) -> None:
         parts = self._parts
         now_ms = parts.clock.now_ms()
-        metrics = parts.metrics
-        metrics.requests.labels(account.endpoint, account.outcome).inc()
-        if account.classify_ms is not None:
-            metrics.classify.observe(account.classify_ms / 1000)
-        for attempt in account.attempts:
-            metrics.attempts.labels(attempt.tier, attempt.outcome or CLIENT_LEFT).inc()
+        self._tally.ended(account, unfinished=CLIENT_LEFT)
         if (decision := account.decision) is not None:
             tried = (attempt.backend_id for attempt in account.attempts)
             parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)

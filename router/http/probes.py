@@ -9,6 +9,7 @@ import orjson
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from router.audit.log import AuditLog
 from router.dispatch.health import Health
 from router.fleet.directory import FleetDirectory
 from router.fleet.staleness import StaleWatch
@@ -21,10 +22,15 @@ from shared.telemetry import CONTENT_TYPE, RouterMetrics, exposition
 
 
 class Probes:
-    """Liveness never depends on a backend; readiness only on whether this process takes new work."""
+    """Liveness never depends on a backend; readiness only on whether this process takes new work.
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    A router whose audit storage fails stays ready: it goes on serving public requests and refuses the others by
+    itself, and taking it out would refuse those too. The answer says that it is so.
+    """
+
+    def __init__(self, lifecycle: Lifecycle, audit: AuditLog | None = None) -> None:
         self._lifecycle = lifecycle
+        self._audit = audit
 
     async def live(self, _: web.Request) -> web.Response:
         return _json({"status": "ok"}, 200)
@@ -32,7 +38,8 @@ class Probes:
     async def ready(self, _: web.Request) -> web.Response:
         if self._lifecycle.draining:
             return _json({"status": "draining", "reason": "shutting down"}, 503)
-        return _json({"status": "ready"}, 200)
+        failing = self._audit is not None and self._audit.failing
+        return _json({"status": "ready", **({"audit": "failing"} if failing else {})}, 200)
 
 
 class Gatherer(Protocol):

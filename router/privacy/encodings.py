@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
+from router.privacy import lookalikes
 from router.privacy.normalise import Span, View, replaced_view
 
 _NAMES = "commat|period|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus|equals"
@@ -28,7 +29,8 @@ _ESCAPED = re.compile(
 """A white character of a log or of JSON that was pasted, and a sign that PHP or Markdown escapes, are among them: the
 letter or the backslash would be glued to what stands there."""
 _WHITE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,2}")
+_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,6}")
+_BASE32 = re.compile(r"[A-Z2-7]{16,}")
 """One word, or the lines of a block."""
 _GLUE = tuple(re.compile(rf"[^{signs}\s=]{{16,}}={{0,2}}") for signs in ("/", r"\-_", r"+/\-_"))
 """Signs of the alphabet that may also part a word from what stands before or behind it, as in a path or an id."""
@@ -76,7 +78,8 @@ def _plain(match: re.Match[str]) -> str:
 
 def _base64(view: View) -> Iterator[View]:
     for match in _BASE64.finditer(view.text):
-        text = _text_in(_LINE_ENDS.sub("", match.group()))
+        word = _LINE_ENDS.sub("", match.group())
+        text = _text_in(word) or _base32(word)
         if text:
             yield View(text, _whole(view, match.span()))
         else:
@@ -105,6 +108,17 @@ def _text_in(encoded: str) -> str | None:
     except binascii.Error:
         return None
     return _as_text(raw)
+
+
+def _base32(word: str) -> str | None:
+    """The text that a word of the smaller alphabet holds, if it holds text at all."""
+    body = word.rstrip("=")
+    if not _BASE32.fullmatch(body):
+        return None
+    try:
+        return _as_text(base64.b32decode(body + "=" * (-len(body) % 8)))
+    except binascii.Error:
+        return None
 
 
 def _as_text(raw: bytes) -> str | None:
@@ -147,4 +161,5 @@ ALL = (
     ),
     Encoding((rb"[A-Za-z0-9+/_\-]{16}",), _base64),
     Encoding((rb"(?:[2-7][0-9A-Fa-f][ :,]?){8}",), _hex),
+    Encoding(lookalikes.TRIGGERS, lookalikes.latin),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -19,6 +19,7 @@ from router.privacy.model import Classification, Entity
 from router.privacy.placeholders import Placeholders, TooManyValues
 from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
+from shared.openai.fields import FIELD_SIGN, named_values
 from shared.openai.text import TextPosition
 from shared.openai.validation import validate
 from shared.privacy import PrivacyClass
@@ -67,7 +68,7 @@ class Masker:
         masked = copy.deepcopy(body)
         places = list(_places(masked))
         size_bytes = sum(len(place.text) for place in places)
-        texts = [TextPosition(str(index), place.text) for index, place in enumerate(places)]
+        texts = [text for index, place in enumerate(places) for text in _texts_of(index, place)]
         found = await self._classifier.locate(texts, size_bytes=size_bytes)
         if not found.complete:
             return None
@@ -82,6 +83,16 @@ class Masker:
         if not again.complete or again.privacy_class is not PrivacyClass.PUBLIC:
             return None
         return MaskedBody(raw, again, placeholders)
+
+
+def _texts_of(index: int, place: _Place) -> Iterator[TextPosition]:
+    """What is scanned for one place: its text, and where a key may say that it is a credential, both together. The
+    position says which place it is, and how many characters stand ahead of its text."""
+    yield TextPosition(f"{index} 0", place.text)
+    if isinstance(place.holder, dict):
+        for key, name, value in named_values(place.holder):
+            if key == place.at:
+                yield TextPosition(f"{index} {len(name) + len(FIELD_SIGN)}", f"{name}{FIELD_SIGN}{value}")
 
 
 def _places(body: dict[str, Any]) -> Iterator[_Place]:
@@ -111,7 +122,10 @@ def _replace(places: Sequence[_Place], entities: Sequence[Entity], placeholders:
     """
     by_place: dict[int, list[Entity]] = {}
     for entity in entities:
-        by_place.setdefault(int(entity.position), []).append(entity)
+        index, ahead_chars = map(int, entity.position.split())
+        if entity.end > ahead_chars:  # what a key itself holds cannot be replaced, and shows in the next scan
+            start = max(0, entity.start - ahead_chars)
+            by_place.setdefault(index, []).append(replace(entity, start=start, end=entity.end - ahead_chars))
     for index in sorted(by_place):
         place, pieces, behind = places[index], [], 0
         for kind, start, end in disjoint(by_place[index]):

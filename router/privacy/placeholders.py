@@ -6,9 +6,11 @@ lives in memory alone, for one request or one session, and has a bound.
 
 from __future__ import annotations
 
+import html
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
+from urllib.parse import unquote
 
 MAX_VALUES = 4_096
 MAX_VALUE_CHARS = 1024 * 1024
@@ -16,6 +18,10 @@ MAX_VALUE_CHARS = 1024 * 1024
 MAX_PLACEHOLDER_CHARS = 64
 _PLACEHOLDER = re.compile(r"(?i)\[([a-z][a-z0-9]*(?:\\{0,2}_[a-z0-9]+)*\\{0,2}_[0-9]{1,5})\\{0,2}\]")
 """As it was sent, in any case, or with the backslashes that Markdown wants before an underscore."""
+_NAME = re.compile(r"(?i)(?<![a-z0-9])([a-z][a-z0-9]{0,40}(?:\\{0,2}_[a-z0-9]{1,40}){0,8}\\{0,2}_[0-9]{1,5})(?![0-9])")
+"""A placeholder's name in any brackets, or in none."""
+_ESCAPE = re.compile(r"\\{1,4}(?:u\{?([0-9A-Fa-f]{4})\}?|x([0-9A-Fa-f]{2}))")
+_MAX_ESCAPES = 3
 _OPENING = re.compile(r"(?i)\[(?:[a-z][a-z0-9_\\]*)?\Z")
 _SPACES = re.compile(r"\s+")
 _MAX_NUMBER_CHARS = 256
@@ -61,10 +67,11 @@ class Placeholders:
         return len(self._values)
 
     def reserve(self, texts: Iterable[str]) -> None:
-        """Never give out what the caller's own `texts` already say."""
+        """Never give out what the caller's own `texts` already say, in whatever brackets, escapes and characters: an
+        answer may write it as it was meant."""
         for text in texts:
-            if "[" in text:
-                self._taken.update(name for name in _names_in(text) if name not in self._values)
+            for form in _forms_of(text):
+                self._taken.update(name for name in _names_in(form) if name not in self._values)
 
     def stand_in(self, kind: str, value: str) -> str:
         """The placeholder of `value`: the same one each time.
@@ -127,7 +134,25 @@ class Restorer:
 
 
 def _names_in(text: str) -> Iterator[str]:
-    return (_plain(match[1]) for match in _PLACEHOLDER.finditer(text))
+    return (_plain(match[1]) for match in _NAME.finditer(text))
+
+
+def _forms_of(text: str) -> Iterator[str]:
+    """The text as it is, without its escapes, and with plain characters instead of those that look like them."""
+    yield text
+    for _ in range(_MAX_ESCAPES):
+        before = text
+        text = unquote(html.unescape(_ESCAPE.sub(_char_of, text)))
+        if not text.isascii():
+            plain = unicodedata.normalize("NFKC", text)
+            text = "".join(char for char in plain if unicodedata.category(char) not in ("Cf", "Mn"))
+        if text == before:
+            return
+        yield text
+
+
+def _char_of(match: re.Match[str]) -> str:
+    return chr(int(match[1] or match[2], 16))
 
 
 def _plain(name: str) -> str:

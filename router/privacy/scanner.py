@@ -12,7 +12,7 @@ from router.privacy import encodings
 from router.privacy.database import compiled
 from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.model import Classification, Entity
-from router.privacy.normalise import Folder, Span, View
+from router.privacy.normalise import Folder, Span, View, ascii_of
 from router.privacy.plugins.model import GuardedPlugin
 from router.privacy.recognisers import built_in
 from router.privacy.recognisers.model import Recogniser
@@ -71,8 +71,7 @@ class Scanner:
 
     def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int) -> None:
         run.spend(len(view.text))
-        # Any other character becomes `?`: one byte a character, so that one alphabet serves all scripts.
-        for number in self._database.numbers_in(view.text.encode("ascii", "replace")):
+        for number in self._database.numbers_in(ascii_of(view.text)):
             run.check()
             if number < len(self._recognisers):
                 self._recognise(run, text, view, self._recognisers[number])

@@ -40,7 +40,7 @@ class PolicyFollower:
         self._on_reload = on_reload
         self._log = logs.get("policy")
         self._wanted = asyncio.Event()
-        self._judged: bytes | None = None if path is None else read(path)
+        self._judged: bytes | None = None if path is None else read(path, only_files=True)
         self._fault: str | None = None
         self._policy = self._policy_in(self._judged)
         self._zone = ZoneInfo(self._policy.time_zone)
@@ -81,7 +81,7 @@ class PolicyFollower:
         if self._path is None:
             return
         try:
-            raw = await asyncio.to_thread(read, self._path)
+            raw = await asyncio.to_thread(read, self._path, only_files=True)
             if raw == self._judged:
                 if asked:
                     self._on_reload("unchanged", self._policy)
@@ -107,7 +107,7 @@ class PolicyFollower:
     def _policy_in(self, raw: bytes | None) -> Policy:
         if raw is None or self._path is None:
             return policy_of(PolicyDocument(), self._base, self._known)
-        return policy_of(parse(raw, self._path), self._base, self._known, self._path)
+        return policy_of(parse(raw, self._path), self._base, self._known, self._path, raw)
 
     async def _pause(self, interval_s: float) -> None:
         """Return after the interval, or as soon as a reload is asked for."""

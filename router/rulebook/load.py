@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 import yaml
@@ -19,6 +19,7 @@ from router.policy.rules import build_policy
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import PolicyDocument, RuleDocument
 from router.rulebook.names import homes_of, names_at
+from router.rulebook.places import line_of, mark_of, place_of
 from shared.errors import SettingsError
 from shared.openai.facts import FEATURES
 from shared.strict_yaml import StrictLoader
@@ -48,14 +49,18 @@ _Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?[0-9]+$"), list("-+0123456
 _Loader.add_implicit_resolver(_BOOL, re.compile(r"(true|false)$"), list("tf"))
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a policy file.
+def read(path: Path, *, only_files: bool = False) -> bytes:
+    """The bytes of a policy file. `only_files` refuses pipes and devices, which would make a reader wait for ever.
 
     Raises:
         SettingsError: it cannot be read, or is larger than any policy.
     """
     try:
-        with path.open("rb") as file:
+        # Without the flag, opening a pipe waits for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | (os.O_NONBLOCK if only_files else 0))
+        with os.fdopen(handle, "rb") as file:
+            if only_files and not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise SettingsError(f"The policy file {path} is not a regular file.", param="router.policy.file")
             raw = file.read(LIMIT_BYTES + 1)
     except OSError as error:
         reason = os.strerror(error.errno or 0).lower()
@@ -74,47 +79,68 @@ def parse(raw: bytes, path: Path) -> PolicyDocument:
     try:
         loader = _Loader(raw.decode())
         root = loader.get_single_node()
-        value = {} if root is None else loader.construct_document(root)
-    except UnicodeDecodeError:
-        raise SettingsError(f"The policy file {path} is not UTF-8.", param="router.policy.file") from None
+        value = None if root is None else loader.construct_document(root)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise SettingsError(f"{path}, line {line}: not UTF-8.", param="router.policy.file") from None
+    except yaml.reader.ReaderError as error:
+        line = raw.decode().count("\n", 0, error.position) + 1
+        raise SettingsError(f"{path}, line {line}: {error.reason}.", param="router.policy.file") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or "cannot be read as YAML"
-        raise SettingsError(f"{_place(path, mark)}: {problem}.", param="router.policy.file") from None
+        raise SettingsError(f"{place_of(path, mark)}: {problem}.", param="router.policy.file") from None
+    if root is None:  # as of a file that is being written, which must not undo every rule
+        empty = f"The policy file {path}, line 1: it is empty; a policy without rules says `version: 1`."
+        raise SettingsError(empty, param="router.policy.file")
     if not isinstance(value, dict):
-        raise SettingsError(f"The policy file {path} must be a mapping.", param="router.policy.file")
+        at = place_of(path, root.start_mark)
+        raise SettingsError(f"The policy file {at}: it must be a mapping.", param="router.policy.file")
     try:
         return PolicyDocument.model_validate(value)
     except ValidationError as error:
         raise _translated(error, path, root) from None
 
 
-def policy_of(document: PolicyDocument, base: PolicyDefaults, known: Vocabulary, path: Path | None = None) -> Policy:
-    """The policy that `document` says over `base`, the defaults of the settings.
+def policy_of(
+    document: PolicyDocument,
+    base: PolicyDefaults,
+    known: Vocabulary,
+    path: Path | None = None,
+    raw: bytes | None = None,
+) -> Policy:
+    """The policy that `document` says over `base`, the defaults of the settings. `path` and `raw`, where the document
+    was read from, stand in messages.
 
     Raises:
         SettingsError: a name is not known, or a rule lets out more than it says; `param` names the place.
     """
-    _refuse_unknown_names(document, known, path)
-    chosen = document.defaults.model_fields_set
-    defaults = base.model_copy(update={name: getattr(document.defaults, name) for name in chosen})
     try:
-        return build_policy(
-            mode=defaults.mode,
-            actions=defaults.actions,
-            slo=Slo(defaults.slo.ttft_ms, defaults.slo.tpot_ms),
-            stale_after_ms=defaults.stale_after_ms,
-            default_output_tokens=defaults.default_output_tokens,
-            hysteresis_ratio=defaults.hysteresis_ratio,
-            dwell_ms=defaults.dwell_ms,
-            cost=Cost(**defaults.cost.model_dump()),
-            rules=[_rule(each) for each in document.rules],
-            time_zone=document.time_zone,
-        )
+        _refuse_unknown_names(document, known)
+        return _built(document, base)
     except SettingsError as error:
         if path is None:
             raise
-        raise SettingsError(f"{path}: {error.message}", param=error.param) from None
+        line = None if raw is None else line_of(_Loader(raw.decode()).get_single_node(), error.param or "")
+        place = f"{path}" if line is None else f"{path}, line {line}"
+        raise SettingsError(f"{place}: {error.message}", param=error.param) from None
+
+
+def _built(document: PolicyDocument, base: PolicyDefaults) -> Policy:
+    chosen = document.defaults.model_fields_set
+    defaults = base.model_copy(update={name: getattr(document.defaults, name) for name in chosen})
+    return build_policy(
+        mode=defaults.mode,
+        actions=defaults.actions,
+        slo=Slo(defaults.slo.ttft_ms, defaults.slo.tpot_ms),
+        stale_after_ms=defaults.stale_after_ms,
+        default_output_tokens=defaults.default_output_tokens,
+        hysteresis_ratio=defaults.hysteresis_ratio,
+        dwell_ms=defaults.dwell_ms,
+        cost=Cost(**defaults.cost.model_dump()),
+        rules=[_rule(each) for each in document.rules],
+        time_zone=document.time_zone,
+    )
 
 
 def _rule(document: RuleDocument) -> Rule:
@@ -147,40 +173,39 @@ def _rule(document: RuleDocument) -> Rule:
     )
 
 
-def _refuse_unknown_names(document: PolicyDocument, known: Vocabulary, path: Path | None) -> None:
-    where = "" if path is None else f"{path}: "
-    _refuse_unknown_zone(document.time_zone, where)
+def _refuse_unknown_names(document: PolicyDocument, known: Vocabulary) -> None:
+    _refuse_unknown_zone(document.time_zone)
     for rule in document.rules:
         match, at = rule.match, f"rules.{rule.name}"
-        _refuse_unknown(f"{at}.match.entities", match.entities, known.kinds, where)
-        _refuse_unknown(f"{at}.match.only_entities", match.only_entities, known.kinds, where)
-        _refuse_unknown(f"{at}.act.mask", rule.act.mask, known.kinds, where)
-        _refuse_unknown(f"{at}.match.features", match.features, known.features, where)
+        _refuse_unknown(f"{at}.match.entities", match.entities, known.kinds)
+        _refuse_unknown(f"{at}.match.only_entities", match.only_entities, known.kinds)
+        _refuse_unknown(f"{at}.act.mask", rule.act.mask, known.kinds)
+        _refuse_unknown(f"{at}.match.features", match.features, known.features)
         if known.keys is not None:
-            _refuse_unknown(f"{at}.match.key", _without_wildcards(match.key), known.keys, where)
+            _refuse_unknown(f"{at}.match.key", _without_wildcards(match.key), known.keys)
     names = frozenset(rule.name for rule in document.rules)
     for n, case in enumerate(document.cases, start=1):
-        _refuse_unknown(f"cases.{n}.request.entities", case.request.entities, known.kinds, where)
-        _refuse_unknown(f"cases.{n}.request.features", case.request.features, known.features, where)
+        _refuse_unknown(f"cases.{n}.request.entities", case.request.entities, known.kinds)
+        _refuse_unknown(f"cases.{n}.request.features", case.request.features, known.features)
         if case.expect.rule is not None:
-            _refuse_unknown(f"cases.{n}.expect.rule", (case.expect.rule,), names, where)
+            _refuse_unknown(f"cases.{n}.expect.rule", (case.expect.rule,), names)
 
 
 def _without_wildcards(patterns: Iterable[str] | None) -> list[str]:
     return [each for each in patterns or () if "*" not in each]
 
 
-def _refuse_unknown(param: str, names: Iterable[str] | None, allowed: frozenset[str], where: str) -> None:
+def _refuse_unknown(param: str, names: Iterable[str] | None, allowed: frozenset[str]) -> None:
     for name in sorted(names or ()):
         if name not in allowed:
-            raise SettingsError(f"{where}{param}: there is no {name}.{_hint(name, allowed)}", param=param)
+            raise SettingsError(f"{param}: there is no {name}.{_hint(name, allowed)}", param=param)
 
 
-def _refuse_unknown_zone(name: str, where: str) -> None:
+def _refuse_unknown_zone(name: str) -> None:
     try:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        message = f"{where}time_zone: there is no {name}.{_hint(name, available_timezones())}"
+        message = f"time_zone: there is no {name}.{_hint(name, available_timezones())}"
         raise SettingsError(message, param="time_zone") from None
 
 
@@ -209,23 +234,4 @@ def _translated(error: ValidationError, path: Path, root: yaml.Node | None) -> S
         given = str(place[-1] if unknown else first["input"])
         home = next(homes_of(PolicyDocument, given), None) if unknown else None
         hint = f" It belongs below {home}." if home else _hint(given, names_at(PolicyDocument, first))
-    return SettingsError(f"{_place(path, _mark_of(root, place))}: {name}: {message}.{hint}", param=name)
-
-
-def _place(path: Path, mark: Any) -> str:
-    return f"{path}" if mark is None else f"{path}, line {mark.line + 1}"
-
-
-def _mark_of(node: yaml.Node | None, place: list[int | str]) -> Any:
-    """Where the deepest node on the way to `place` stands."""
-    mark = None if node is None else node.start_mark
-    for part in place:
-        if isinstance(node, yaml.MappingNode):
-            found = next(((k, v) for k, v in node.value if getattr(k, "value", None) == str(part)), None)
-            if found is None:
-                break
-            mark, node = found[0].start_mark, found[1]
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            node = node.value[part]
-            mark = node.start_mark
-    return mark
+    return SettingsError(f"{place_of(path, mark_of(root, place))}: {name}: {message}.{hint}", param=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -11,6 +10,7 @@ from aiohttp.typedefs import Middleware
 
 from shared import logs
 from shared.errors import InvalidRequest, IsthmusError, NotFound, PayloadTooLarge
+from shared.identifiers import Identifiers
 from shared.openai.envelope import envelope_bytes
 
 REQUEST_ID = web.RequestKey("request_id", str)
@@ -20,12 +20,12 @@ Shape = Callable[[web.Request, IsthmusError], bytes]
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}\Z")
 
 
-def request_id_of(request: web.Request) -> str:
-    """The caller's `x-request-id` when it is one plain token, else a new one."""
+def request_id_of(request: web.Request, ids: Identifiers) -> str:
+    """The caller's `x-request-id` when it is one plain token, else a new one of `ids`."""
     given = request.headers.getall("x-request-id", [])
     if len(given) == 1 and _REQUEST_ID.match(given[0]):
         return given[0]
-    return f"req-{secrets.token_hex(12)}"
+    return f"req-{ids.new()}"
 
 
 def error_response(error: IsthmusError, *, close: bool = False, body: bytes | None = None) -> web.Response:
@@ -50,11 +50,11 @@ def _enveloped(_: web.Request, error: IsthmusError) -> bytes:
 def middleware(component: str, shape: Shape = _enveloped) -> Middleware:
     """Middleware that gives each request an id and each failure a body of this shape: the OpenAI envelope, unless
     routes of another API are served."""
-    log = logs.get(component)
+    log, ids = logs.get(component), Identifiers()
 
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-        request_id = request_id_of(request)
+        request_id = request_id_of(request, ids)
         request[REQUEST_ID] = request_id
         try:
             response = await handler(request)

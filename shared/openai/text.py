@@ -14,7 +14,9 @@ from typing import Any
 
 import orjson
 
+from shared.openai.fields import FIELD_SIGN, named_pair, named_values
 from shared.openai.pieces import Pieces
+from shared.openai.spoken import is_of_user, pieces_of, turns_of
 
 MAX_NESTED_JSON = 3
 SEAM_CHARS = 256
@@ -52,6 +54,8 @@ _STRUCTURE = frozenset(
     }
 )
 """Keys of the API itself, which say nothing of the value behind them; any other may, as in `{"ssn": "…"}`."""
+_TURNS = re.compile(r"(?:messages|input)(?:\[[0-9]+\]\.content)?")
+"""Lists of turns and what each consists of: they are joined with care for who speaks."""
 _USUAL = _STRUCTURE | {
     "messages", "prompt", "suffix", "input", "stream", "stream_options", "include_usage", "temperature", "top_p", "n",
     "seed", "stop", "user", "metadata", "max_tokens", "max_completion_tokens", "tools", "tool_choice", "tool_calls",
@@ -127,11 +131,17 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
             yield from _walk(value, inner, nested, seen)
             if isinstance(value, str) and key not in _STRUCTURE and len(value) <= SEAM_CHARS and _DIGIT.search(value):
                 yield _join(inner, [key, value], " ")
+        for key, name, value in named_values(node):
+            yield _join(f"{position}.{key}" if _FIELD_NAME.match(key) else f"{position}.*", [name, value], FIELD_SIGN)
         if position:  # fields of the request itself are its settings, and say nothing together
             yield from _beside(node, position)
     elif isinstance(node, list):
         for index, value in enumerate(node):
             yield from _walk(value, f"{position}[{index}]", nested, seen)
+        if (pair := named_pair(node)) is not None:
+            yield _join(position, pair, FIELD_SIGN)
+        if not _TURNS.fullmatch(position):
+            yield from _together(position, pieces_of(node))
         scalars = [str(v) for v in node if isinstance(v, (str, int, float)) and not isinstance(v, bool)]
         if len(scalars) > 1:
             yield _join(position, scalars, " ")
@@ -181,32 +191,25 @@ def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
     prompt, suffix = body.get("prompt"), body.get("suffix")
     if isinstance(prompt, str) and isinstance(suffix, str):
         yield from (_join("prompt", [prompt, suffix], separator) for separator in ("", " "))
-    messages = _turns_of(body)
-    if messages is None:
+    turns = turns_of(body)
+    if turns is None:
         return
-    contents = [_content_text(message) for message in messages]
-    for index, parts in enumerate(contents):
-        if len(parts) > 1:
-            yield _join(f"messages[{index}].content", parts, "")
-            yield _join(f"messages[{index}].content", parts, " ")
-    flat = ["".join(parts) for parts in contents]
+    spoken = [pieces_of(turn) for turn in turns]
+    for index, pieces in enumerate(spoken):
+        yield from _together(f"messages[{index}].content", pieces)
+    flat = ["".join(pieces) for pieces in spoken]
     if len(flat) > 1:
         yield from _told(flat)
     # A caller goes on in the next turn where an answer interrupted.
-    own = [text for text, message in zip(flat, messages, strict=True) if _is_user(message)]
+    own = [text for text, turn in zip(flat, turns, strict=True) if is_of_user(turn)]
     if 1 < len(own) < len(flat):
         yield from _told(own)
 
 
-def _turns_of(body: dict[str, Any]) -> list[Any] | None:
-    """The turns of a conversation, under whichever name an API has them; what it says ahead of them stands first."""
-    turns = body.get("messages")
-    if not isinstance(turns, list):
-        turns = body.get("input")
-        if not isinstance(turns, list) or not any(isinstance(turn, dict) for turn in turns):
-            return None
-    ahead = [{"content": body[name]} for name in ("system", "instructions") if body.get(name)]
-    return [*ahead, *turns] if ahead else turns
+def _together(position: str, pieces: Sequence[str]) -> Iterator[TextPosition]:
+    """Parts, one after another."""
+    if len(pieces) > 1:
+        yield from (_join(position, pieces, separator) for separator in ("", " "))
 
 
 def _told(turns: Sequence[str]) -> Iterator[TextPosition]:
@@ -232,17 +235,3 @@ def _ends(text: str, side_chars: int, *, whole_words: bool) -> str:
         head = max(head, len(first) - len(first.lstrip(_WORD_CHARS)))
         tail = max(tail, len(last) - len(last.rstrip(_WORD_CHARS)))
     return text if len(text) <= head + tail else text[:head] + _GAP + text[-tail:]
-
-
-def _is_user(message: Any) -> bool:
-    return isinstance(message, dict) and message.get("role") == "user"
-
-
-def _content_text(message: Any) -> list[str]:
-    """What a message says, piece by piece, a refusal included."""
-    if not isinstance(message, dict):
-        return []
-    content = message.get("content")
-    parts = content if isinstance(content, list) else [{"text": content}]
-    pieces = [part.get(key) for part in [*parts, message] if isinstance(part, dict) for key in ("text", "refusal")]
-    return [piece for piece in pieces if isinstance(piece, str)]

@@ -29,26 +29,34 @@ def has_undecodable(body: dict[str, Any]) -> bool:
     if _holds_token_ids(body.get("prompt")) or _holds_token_ids(body.get("input")):
         return True
     # Of an answer in sound, the voice and format are chosen here: no sound is sent.
-    own = [{name: value} for name, value in body.items() if name != "audio" or not isinstance(value, dict)]
-    pending: list[tuple[Any, bool]] = [(field, not _SCHEMAS.issuperset(field)) for field in own]
+    pending: list[tuple[Any, bool]] = []
+    for name, value in body.items():
+        if name == "audio" and isinstance(value, dict):
+            continue
+        named = name not in _SCHEMAS
+        if (named and _is_media(name, value)) or (name == "type" and _is_tag(value)):
+            return True
+        if type(value) is dict or type(value) is list:
+            pending.append((value, named))
     while pending:
         node, named = pending.pop()
-        if isinstance(node, dict):
+        if type(node) is dict:
             # A schema may have a property named `type`; only a part's own tag is a string.
-            if isinstance(tag := node.get("type"), str) and (tag in _MEDIA or _NUMBERED.fullmatch(tag)):
+            if _is_tag(node.get("type")) or (named and any(_is_media(key, value) for key, value in node.items())):
                 return True
-            if named and any(_is_media(key, value) for key, value in node.items()):
-                return True
-            pending.extend((value, named) for value in node.values())
-        elif isinstance(node, list):
-            pending.extend((value, named) for value in node)
+            node = node.values()
+        pending.extend([(value, named) for value in node if type(value) is dict or type(value) is list])
     return False
 
 
+def _is_tag(tag: Any) -> bool:
+    return isinstance(tag, str) and (tag in _MEDIA or _NUMBERED.fullmatch(tag) is not None)
+
+
 def _is_media(key: str, value: Any) -> bool:
-    if not isinstance(value, (str, list, dict)) or not value:
+    if key not in _MEDIA and ("_" not in key or _NUMBERED.fullmatch(key) is None):
         return False
-    return key in _MEDIA or ("_" in key and _NUMBERED.fullmatch(key) is not None)
+    return isinstance(value, (str, list, dict)) and bool(value)
 
 
 def _holds_token_ids(value: Any) -> bool:

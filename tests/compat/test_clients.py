@@ -6,6 +6,7 @@ Libraries run in an environment of their own (requirements/compat.txt): some nee
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ PYTHON_VARIABLE = "ISTHMUS_COMPAT_PYTHON"
 MODEL = "smollm2-135m-instruct"
 QUESTION = "Which city is the capital of France?"
 LIMIT_S = 300
+PAGE = Path(__file__).parents[2] / "docs/explanation/compatibility.md"
 
 
 @pytest.fixture(scope="module")
@@ -34,21 +36,30 @@ def stack() -> Iterator[Stack]:
 
 
 @pytest.fixture
-def client(stack: Stack) -> Callable[[str], dict[str, Any]]:
-    """Runs one of the programs in `clients`; the answer is what it printed."""
-    python = os.environ.get(PYTHON_VARIABLE)
-    if python is None:
+def python(stack: Stack) -> Callable[..., bytes]:
+    """Runs Python of the clients' environment; the answer is what it printed."""
+    interpreter = os.environ.get(PYTHON_VARIABLE)
+    if interpreter is None:
         pytest.skip("needs the environment of requirements/compat.txt; make test-compat makes it")
-    program = Path(__file__).parent / "clients"
 
-    def run(name: str) -> dict[str, Any]:
-        environment = {"PATH": os.environ["PATH"], "HOME": str(stack.home), "TIKTOKEN_CACHE_DIR": str(stack.home)}
+    def run(*words: str) -> bytes:
         done = subprocess.run(
-            [python, "-I", str(program / f"{name}.py"), f"{stack.url}/v1", MODEL],
-            capture_output=True, env=environment, timeout=LIMIT_S, check=False,
+            [interpreter, "-I", *words], capture_output=True, timeout=LIMIT_S, check=False,
+            env={"PATH": os.environ["PATH"], "HOME": str(stack.home)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr.decode()[-4000:]
-        told: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def client(stack: Stack, python: Callable[..., bytes]) -> Callable[[str], dict[str, Any]]:
+    """Runs one of the programs in `clients`; the answer is what it printed."""
+
+    def run(name: str) -> dict[str, Any]:
+        printed = python(str(Path(__file__).parent / "clients" / f"{name}.py"), f"{stack.url}/v1", MODEL)
+        told: dict[str, Any] = orjson.loads(printed.splitlines()[-1])
         return told
 
     return run
@@ -112,6 +123,21 @@ def test_curl(stack: Stack) -> None:
     lines = _curl(f"{stack.urls['edge']}/api/generate", "-d", orjson.dumps(ollama).decode()).stdout.splitlines()
     assert "".join(orjson.loads(line)["response"] for line in lines) == whole["choices"][0]["message"]["content"]
     assert orjson.loads(lines[-1])["done"]
+
+
+def _snippets() -> list[str]:
+    return re.findall(r"```(?:python|sh)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("snippet", _snippets(), ids=lambda text: text.split()[1])
+def test_what_the_page_shows_works_as_it_stands(stack: Stack, python: Callable[..., bytes], snippet: str) -> None:
+    words = snippet.replace("http://127.0.0.1:8080", stack.url).replace("http://127.0.0.1:8081", stack.urls["edge"])
+    if not words.startswith("curl"):
+        assert b"Paris" in python("-c", words)
+        return
+    done = subprocess.run(["sh", "-c", words], capture_output=True, timeout=LIMIT_S, check=True)
+    lines = [orjson.loads(line) for line in done.stdout.splitlines()]
+    assert "Paris" in "".join(line["message"]["content"] for line in lines)
 
 
 def _isthmus(stack: Stack, *words: str) -> subprocess.CompletedProcess[str]:

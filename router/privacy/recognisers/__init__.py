@@ -6,10 +6,13 @@ from router.privacy.recognisers import (
     addresses,
     cards,
     chinese,
+    command_lines,
+    connections,
     credentials,
     emails,
     iban,
     national_ids,
+    passwords,
     phones,
     social_security,
 )
@@ -28,4 +31,7 @@ def built_in() -> tuple[Recogniser, ...]:
         *addresses.RECOGNISERS,
         *social_security.RECOGNISERS,
         *credentials.RECOGNISERS,
+        *passwords.recognisers(),
+        *command_lines.RECOGNISERS,
+        *connections.RECOGNISERS,
     )

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
-from router.privacy.recognisers.nearby import named
+from router.privacy.recognisers.nearby import (
+    column_around,
+    is_chance,
+    is_in_row,
+    is_joined,
+    is_other_number,
+    named,
+    words,
+)
 from shared.privacy import PrivacyClass
 
 _MIN_DIGITS, _MAX_DIGITS = 12, 19
@@ -54,6 +62,11 @@ _USUAL_SHAPES = frozenset(
      (4, 4, 4, 2), (4, 4, 4), (6, 13)}
 )  # fmt: skip
 """Groupings in use: they are found also beside other numbers."""
+_CERTAIN_SHAPES = frozenset({(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5)})
+"""Groupings that hardly anything else has."""
+_MATRIX_GROUPS, _MAX_MATRIX_GROUPS = 7, 64
+_HAS_DIGIT = re.compile(r"[0-9]")
+_USUAL_LENGTHS = frozenset({15, 16})
 _LINE_ENDS = frozenset({"\n", "\r\n"})
 
 _RANGES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
@@ -189,6 +202,53 @@ def _is_number(digits: str) -> bool:
     return len(set(plain)) > 1 and luhn_holds(plain) and 2 * sum(map(str.isdigit, digits)) >= len(digits)
 
 
+def _texts(text: str, groups: list[Span], first: int, last: int) -> list[str]:
+    return [text[start:end] for start, end in groups[first : last + 1]]
+
+
+def _is_of_a_matrix(text: str, groups: list[Span], first: int, last: int) -> bool:
+    """Whether groups of the same size go on around a number of the usual form, which is then a piece of a table."""
+    gap = text[groups[first][1] : groups[first + 1][0]]
+    size = groups[first][1] - groups[first][0]
+
+    def extent(is_next: Callable[[int], bool]) -> Span:
+        left, right = first, last
+        while left > 0 and last - left < _MAX_MATRIX_GROUPS and is_next(left):
+            left -= 1
+        while right + 1 < len(groups) and right - first < _MAX_MATRIX_GROUPS and is_next(right + 1):
+            right += 1
+        return left, right + 1
+
+    def is_of_size(at: int) -> bool:
+        return all(end - start == size for start, end in groups[at - 1 : at + 1])
+
+    left, right = extent(lambda at: is_of_size(at) and text[groups[at - 1][1] : groups[at][0]] == gap)
+    if right - left < _MATRIX_GROUPS:
+        return False
+    left, right = extent(is_of_size)
+    numbers = ["".join(_texts(text, groups, at, at + 3)) for at in range(left, right - 3)]
+    return 4 * sum(map(_is_card, numbers)) + 2 < right - left
+
+
+def _is_likely(text: str, start: int, end: int) -> bool:
+    """Whether a bare number is a card rather than an article, a shipment or an account: lengths that few cards have
+    count unless another word names the number or most of many numbers beside it fail the check."""
+    length, prefix = end - start, text[start : start + 4]
+    if length in _USUAL_LENGTHS or prefix.startswith("62"):
+        # Here a chance has to be certain: at least six numbers, hardly one of which passes, and no word for cards.
+        is_chosen = words(_CARD_NAMED).search(text, *column_around(start, end)) is not None
+        return is_chosen or not is_chance(text, start, end, _is_card, least=6, passing_ratio=0.2)
+    if named(text, start, end, (_CARD_NAMED,)):
+        return True
+    return not (
+        is_joined(text, start, end) or is_other_number(text, start, end) or is_chance(text, start, end, _is_card)
+    )
+
+
+def _is_card(number: str) -> bool:
+    return len(number) in lengths_of(number[:4]) and _is_number(number)
+
+
 def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) -> bool:
     """Whether the grouping is one that stands for a single number, rather than for a list or a measurement."""
     shape = tuple(end - start for start, end in groups[first : last + 1])
@@ -198,15 +258,23 @@ def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) ->
         return False
     if len(shape) == 1:
         is_fraction = start >= 2 and text[start - 1] == "." and text[start - 2].isdigit()
-        return not is_fraction and not inside_code(text, start, end)
+        return not is_fraction and not inside_code(text, start, end) and _is_likely(text, start, end)
+    is_named = named(text, start, end, (_CARD_NAMED,))
     if shape in _USUAL_SHAPES:
-        return True
-    if first > 0 or last < len(groups) - 1:
+        if is_named or _is_of_a_matrix(text, groups, first, last):
+            return is_named
+        is_column = any("\t" in gap or len(gap) > 1 for gap in gaps) or (len(gaps) > 1 and gaps & _LINE_ENDS)
+        is_certain = shape in _CERTAIN_SHAPES and not is_column
+        return is_certain or not is_in_row(text, start, end)
+    if first > 0 or last < len(groups) - 1 or not all(map(_HAS_DIGIT.search, _texts(text, groups, first, last))):
         return False
-    # Any other grouping must stand alone. Points and slashes mix only in addresses, dates and decimals.
+    # Any other grouping must stand alone, in groups of about one size. Points, slashes and line ends mix only in
+    # addresses, dates, decimals and tables.
     if len(shape) == 2:
         return gaps <= {" ", "-"}
-    return len(gaps) == 1 or not any(sign in gap for gap in gaps for sign in "./")
+    if max(shape) - min(shape) > 2 and not is_named:
+        return False
+    return len(gaps) == 1 or not any(sign in gap for gap in gaps for sign in "./\r\n")
 
 
 RECOGNISERS = (

@@ -7,13 +7,22 @@ import re
 from collections.abc import Iterator
 
 from router.privacy.normalise import Span
-from router.privacy.recognisers.model import Recogniser, Tick, inside_code
+from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
+from router.privacy.recognisers.nearby import is_in_row, named
 from shared.privacy import PrivacyClass
 
-_ID = re.compile(
-    r"(?<![0-9])[1-9][0-9]{5}[ -]?(?:18|19|20)[0-9]{2}[ -]?(?:0[1-9]|1[0-2])[ -]?(?:0[1-9]|[12][0-9]|3[01])"
-    r"[ -]?[0-9]{3}[ -]?[0-9Xx](?![0-9])"
-)
+_GAP = r"[ \t.\-/_]{0,3}"
+_ID = re.compile(rf"(?<![0-9])[1-9](?:{_GAP}[0-9]){{16}}{_GAP}[0-9Xx](?![0-9])")
+_GROUP = re.compile(r"[0-9Xx]+")
+_SHAPES = frozenset(
+    {(18,), (6, 12), (14, 4), (17, 1), (6, 8, 4), (6, 6, 6), (6, 8, 3, 1), (6, 4, 4, 4), (6, 4, 2, 2, 4),
+     (6, 4, 4, 3, 1), (6, 4, 2, 2, 3, 1), (2, 2, 2, 4, 2, 2, 4), (2, 2, 2, 4, 2, 2, 3, 1), (3, 3, 4, 4, 4),
+     (3, 3, 4, 2, 2, 3, 1), (4, 4, 4, 4, 2), (3,) * 6, (2,) * 9, (1,) * 18}
+)  # fmt: skip
+"""Groupings in use. Any other counts only near a word that says what it is: a table has all sorts."""
+_ID_NAMED = (r"身份|证件|證件|证号|證號|公民|居民|\bid\b|identity|resident|shenfenzheng|\bsfz",)
+_BESIDE = re.compile(r"[0-9][ \t.\-/_,]{1,3}\Z")
+_GOES_ON = re.compile(r"[ \t.\-/_,]{1,3}[0-9]")
 _PROVINCES_OF_REGION = {
     "1": "12345", "2": "123", "3": "1234567", "4": "123456", "5": "01234", "6": "12345", "7": "1", "8": "123",
 }  # fmt: skip
@@ -29,10 +38,10 @@ _NEAR_CHARS = 24
 
 def is_resident_id(number: str) -> bool:
     """Whether `number` (18 characters, X in upper case) has a province, a real date and the right check character."""
-    if number[1] not in _PROVINCES_OF_REGION.get(number[0], ""):
+    if number[1] not in _PROVINCES_OF_REGION.get(number[0], "") or number[6:8] not in ("18", "19", "20"):
         return False
     year, month, day = int(number[6:10]), int(number[10:12]), int(number[12:14])
-    if day > calendar.monthrange(year, month)[1]:
+    if not 1 <= month <= 12 or not 1 <= day <= calendar.monthrange(year, month)[1]:
         return False
     return _CHECK[sum(w * int(d) for w, d in zip(_WEIGHTS, number[:17], strict=True)) % 11] == number[17]
 
@@ -41,9 +50,15 @@ def find_ids(text: str, tick: Tick) -> Iterator[Span]:
     """Resident identity numbers in `text`."""
     for match in _ID.finditer(text):
         tick()
-        number = match.group().replace(" ", "").replace("-", "").upper()
-        if is_resident_id(number) and not inside_code(text, *match.span()):
-            yield match.span()
+        start, end = match.span()
+        groups = _GROUP.findall(match.group())
+        if is_resident_id("".join(groups).upper()) and not inside_code(text, start, end):
+            shape = tuple(map(len, groups))
+            is_whole = len(shape) < 3 or not (
+                _BESIDE.search(text[max(0, start - 4) : start]) or _GOES_ON.match(text, end)
+            )
+            if (shape in _SHAPES and is_whole) or named(text, start, end, _ID_NAMED):
+                yield start, end
 
 
 def find_mobiles(text: str, tick: Tick) -> Iterator[Span]:
@@ -52,15 +67,20 @@ def find_mobiles(text: str, tick: Tick) -> Iterator[Span]:
     for match in _MOBILE.finditer(text):
         tick()
         start, end = match.span()
-        said = match.group()[:1] != "1" or match.group(1) is not None
-        if inside_code(text, start, end):
+        # Thirteen digits that begin with 86 are mostly something else.
+        said = match.group(1) is not None or match.group()[:1] in "+0" or match.group()[2:3] in (" ", "-")
+        if is_in_row(text, start, end) or text[start - 1 : start].encode("ascii", "ignore").isalpha():
+            said = False
+        if inside_code(text, start, end) or inside_uuid(text, start, end):
             continue
         near = text[max(0, start - _NEAR_CHARS) : end + _NEAR_CHARS]
         if said or _CJK.search(near) or _NAMED.search(near):
             yield start, end
 
 
+_ID_TRIGGER = rf"[1-8](?:{_GAP}[0-9]){{5}}{_GAP}(?:1{_GAP}[89]|2{_GAP}0)(?:{_GAP}[0-9]){{9}}".encode()
+"""Region, century, and as many digits as follow them."""
 RECOGNISERS = (
-    Recogniser("cn_resident_id", PrivacyClass.PERSONAL, (rb"[0-9]{6}[ -]?(?:18|19|20)[0-9]{2}[ -]?[01]",), find_ids),
+    Recogniser("cn_resident_id", PrivacyClass.PERSONAL, (_ID_TRIGGER,), find_ids),
     Recogniser("cn_mobile", PrivacyClass.PERSONAL, (rb"1[3-9][0-9][ -]?[0-9]{4}[ -]?[0-9]{4}",), find_mobiles),
 )

@@ -145,59 +145,6 @@ _BASIC = re.compile(
 )
 _BASIC_PAIR = re.compile(r"(?i)\bbasic[\"'`+ \t]{1,8}(?P<value>[A-Za-z0-9+/]{8,512}={0,2})")
 """Without the header's name before it: a finding only where it decodes to a name and a password."""
-_CONNECTION = re.compile(
-    r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9+.\-]{1,30}://(?P<user>[^\s:/@\"'<>{}$]{0,128}):(?P<password>[^\s@/\"'<>]{1,256})"
-    r"@(?=[A-Za-z0-9\[_])"
-)
-_KEY_VALUE_CONNECTION = re.compile(
-    r"(?i)(?:server|host|data source|endpoint)[ ]?=[^;\n]{1,256};(?:[^;\n=]{1,64}=[^;\n]{0,256};){0,12}"
-    r"[ ]?(?:password|pwd)[ ]?=[ ]?(?P<password>[^;\s\"']{3,256})"
-)
-_NOT_A_PASSWORD = re.compile(
-    r"(?i)(?:\*+|x+|\.+|pass(?:word|wd)?|pwd|secret|token|your.*|my.?password|example|changeme|[$%{(\[<].*)\Z"
-)
-
-
-_ASSIGNED = re.compile(
-    r"(?i)(?:pass(?:word|wd|phrase|code)?|pwd|secret|api[_ -]?key|access[_ -]?key|auth[_ -]?(?:key|token)"
-    r"|client[_ -]?secret|(?:access|refresh|session|bearer|id|bot)[_ -]?token|token|credential|kennwort|passwort"
-    r"|mot de passe|contrase[ñn]a|senha|пароль|парoль"
-    r"|口令|密码|密碼|密钥|パスワード|パスワ[-ー]ド|비밀번호)(?:[_-][A-Za-z0-9_-]{1,24}|[0-9]{1,3}|s)?"
-    r"[\"'`]?\s{0,2}(?:=>|:=|[:=：]|\bis\b|\bist\b|\best\b|\bes\b|是|为|は)\s{0,2}"
-    r"[\"'`]?(?P<value>[^\s\"'`,;<>(){}\[\]，。；、]{6,256})"
-)
-_CURL_USER = re.compile(r"(?:\s-u|--user)[ =][\"']?[^\s:\"']{1,64}:(?P<value>[^\s\"'@]{3,128})")
-_BESIDE_ADDRESS = re.compile(
-    r"@[A-Za-z0-9.-]{1,253}\.[A-Za-z]{2,63}:(?P<value>(?![/~.]|\$\{)[^\s\"'`,;:<>(){}\[\]/]{6,256})(?![^\s\"'`,;:<>(){}\[\]])"
-)
-"""The lines of a list of logins: an address, and a password that is no path of a remote copy."""
-_NOT_A_VALUE = re.compile(
-    r"(?i)(?:\$|%\w+%|\{|<|os\.|env|process\.|config|settings|self\.|request|args|getenv|none\b|null\b|true\b|false\b|undefined"
-    r"|string\b|optional|required|https?:|\*{3}|\.{3}|example|dummy|changeme|redacted|placeholder|your)"
-)
-
-
-def _looks_drawn(value: str) -> bool:
-    """Whether an assigned value is more than a word or a name: several sorts of characters, and not a version."""
-    sorts = [any(map(test, value)) for test in (str.isdigit, str.isupper, str.islower)]
-    signs = any(not c.isalnum() for c in value)
-    is_name = re.fullmatch(r"[A-Za-z_][A-Za-z_.\-]*", value) is not None
-    return not is_name and sum(sorts) + signs >= 2 and len(set(value)) >= 5 and not _PLAIN_NUMBER.fullmatch(value)
-
-
-_PLAIN_NUMBER = re.compile(r"[0-9.,:%/\-]+(?:ms|s|kb|mb|gb|px|k|m)?", re.IGNORECASE)
-
-
-def _find_assigned(text: str, tick: Tick) -> Iterator[Span]:
-    for pattern in (_ASSIGNED, _CURL_USER, _BESIDE_ADDRESS):
-        for match in pattern.finditer(text):
-            tick()
-            value = match["value"]
-            start, end = match.span("value")
-            value = value.rstrip(".?:")
-            called = text[end : end + 1] in ("(", "[", "{")
-            if not called and not _NOT_A_VALUE.match(value) and not _is_placeholder(value) and _looks_drawn(value):
-                yield start, start + len(value)
 
 
 def _find_private_keys(text: str, tick: Tick) -> Iterator[Span]:
@@ -247,14 +194,6 @@ def _find_aws_secrets(text: str, tick: Tick) -> Iterator[Span]:
             yield match.span("value")
 
 
-def _find_connections(text: str, tick: Tick) -> Iterator[Span]:
-    for pattern in (_CONNECTION, _KEY_VALUE_CONNECTION):
-        for match in pattern.finditer(text):
-            tick()
-            if not _NOT_A_PASSWORD.match(match["password"]):
-                yield match.span("password")
-
-
 RECOGNISERS: tuple[Recogniser, ...] = (
     *(_find_shape(shape) for shape in _SHAPES),
     Recogniser(
@@ -267,24 +206,5 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     Recogniser("basic_credentials", PrivacyClass.SECRET, (rb"(?i)basic[\"'`+ \t]{1,8}[A-Za-z0-9+/]{8}",), _find_basic),
     Recogniser(
         "aws_secret_key", PrivacyClass.SECRET, (rb"(?i)aws.{0,40}[=:\"' ][A-Za-z0-9/+]{40}",), _find_aws_secrets
-    ),
-    Recogniser(
-        "password",
-        PrivacyClass.SECRET,
-        (
-            rb"(?i)(?:pass|pwd|secret|key|token|credential|kennwort|mot de passe|contrase|senha)"
-            rb"[A-Za-z0-9_?]{0,32}[\"'`]?\s{0,2}(?:=|:|is|ist|est|es|\?)\s{0,3}[\"'`]?[^\s\"'`]{5}",
-            rb"\?[ :=?]{0,3}[\"'`]?[!->@-~]{6}",
-            rb"@[A-Za-z0-9.\-]{1,253}\.[A-Za-z]{2,63}:[^\s/~]{6}",
-            rb"(?:\s-u|--user)[ =][\"']?[^\s:]{1,64}:",
-        ),
-        _find_assigned,
-        score=0.8,
-    ),
-    Recogniser(
-        "connection_string",
-        PrivacyClass.SECRET,
-        (rb"://[^\s/@]{0,200}:[^\s@/]{1,200}@", rb"(?i)(?:password|pwd)[ ]?=[ ]?[^;\s]{3}"),
-        _find_connections,
     ),
 )

@@ -16,7 +16,15 @@ from stdnum import luhn
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_uuid
-from router.privacy.recognisers.nearby import ANY_IDENTITY, is_joined, is_other_number, named, triggers_of
+from router.privacy.recognisers.nearby import (
+    ANY_IDENTITY,
+    is_chance,
+    is_in_row,
+    is_joined,
+    is_other_number,
+    named,
+    triggers_of,
+)
 from shared.privacy import PrivacyClass
 
 Check = Callable[[str], bool]
@@ -266,6 +274,15 @@ def _recogniser(number: _Number) -> Recogniser:
     def counts(text: str, span: Span) -> bool:
         return _valid(_check_of(number), text[span[0] : span[1]]) and not inside_uuid(text, *span)
 
+    def is_valid(written: str) -> bool:
+        return alone is not None and alone.fullmatch(written) is not None and _valid(_check_of(number), written)
+
+    def is_accident(text: str, span: Span) -> bool:
+        """Whether the signs and numbers around it say that this is another number."""
+        if is_joined(text, *span) or is_other_number(text, *span) or is_in_row(text, *span):
+            return True
+        return text[span[0] : span[1]].isdigit() and is_chance(text, *span, is_valid)
+
     def find(text: str, tick: Tick) -> Iterator[Span]:
         seen: set[Span] = set()
         for match in alone.finditer(text) if alone else ():
@@ -273,9 +290,7 @@ def _recogniser(number: _Number) -> Recogniser:
             span = match.span()
             seen.add(span)
             said = bool(number.names) and named(text, *span, names)
-            if not said and (is_joined(text, *span) or is_other_number(text, *span)):
-                continue
-            if counts(text, span):
+            if counts(text, span) and (said or not is_accident(text, span)):
                 yield span
         for match in bare.finditer(text) if bare else ():
             tick()

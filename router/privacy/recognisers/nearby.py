@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 _ALTERNATIVE = re.compile(r"\|(?![^(]*\))")
@@ -22,7 +22,7 @@ ANY_IDENTITY = (
 """Words for an identity number of whatever country."""
 _WORD_EDGE = r"(?:(?<![0-9A-Za-z])(?=[0-9A-Za-z])|(?<=[0-9A-Za-z])(?![0-9A-Za-z]))"
 _OTHER_NUMBER = re.compile(
-    r"(?i)(?:\b(?:order|invoice|ticket|tracking|shipment|parcel|sku|part|serial|build|commit|revision|version|release"
+    r"(?i)(?:\b(?:order|invoice|ticket|tracking|shipment|parcel|sendung\w*|paket\w*|colis|env[íi]o|sku|part|serial|build|commit|revision|version|release"
     r"|timestamp|epoch|isbn|ean|upc|gtin|issue|job|run|batch|trace|span|session|request|transaction|article|item"
     r"|bestell\w*|rechnung\w*|auftrag\w*|commande|facture|pedido|factura|albar[áa]n|zam[óo]wieni\w*)\b"
     r"|#|订单|訂單|单号|運單|流水号|发票|注文|伝票|송장|주문|зак[аo]з|сч[её]т)[^0-9\n]{0,16}\Z"
@@ -31,6 +31,12 @@ _COUNTED = re.compile(
     r"(?i) ?(?:bytes|tokens|views|rows|users|items|records|requests|lines|times|points|people|years|days|hours|seconds"
     r"|entries|events|messages|files|pixels|ms|px|[kmgt]i?b|%|个|条|次|行|件|人)(?![0-9A-Za-z])"
 )
+_COLUMN_CHARS = 600
+_COLUMN_NUMBERS = 4
+"""Bare numbers of one length from which on they are a column of a table or of a log."""
+_PASSING_RATIO = 0.5
+_ROW_BEFORE = re.compile(r"[0-9][A-Fa-f]{0,3}([ \t.\-/]){1,4}\Z")
+_ROW_AFTER = re.compile(r"([ \t.\-/]){1,4}(?=[0-9A-Fa-f]{0,8}[0-9])")
 _JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
 
@@ -68,3 +74,38 @@ def is_joined(text: str, start: int, end: int) -> bool:
     if start > 0 and text[start - 1] in _JOINED_BEFORE:
         return True
     return end + 1 < len(text) and text[end] in _JOINED_AFTER and text[end + 1].isalnum()
+
+
+def is_chance(
+    text: str,
+    start: int,
+    end: int,
+    is_valid: Callable[[str], bool],
+    *,
+    least: int = _COLUMN_NUMBERS,
+    passing_ratio: float = _PASSING_RATIO,
+) -> bool:
+    """Whether the bare number at `[start, end)` passes its check by chance: of many numbers of one length some do,
+    while a column of real ones passes as a whole. It takes `least` numbers to tell, of which fewer than `passing_ratio`
+    pass."""
+    column = set(_bare(end - start).findall(text, *column_around(start, end)))
+    return len(column) >= least and sum(map(is_valid, column)) < passing_ratio * len(column)
+
+
+def column_around(start: int, end: int) -> tuple[int, int]:
+    """How far a text is looked at for numbers of the same column."""
+    return max(0, start - _COLUMN_CHARS), end + _COLUMN_CHARS
+
+
+def is_in_row(text: str, start: int, end: int) -> bool:
+    """Whether a number in groups is only a piece of a longer row of them, as in a dump."""
+    before = _ROW_BEFORE.search(text, max(0, start - 8), start)
+    if before is not None and before[1] in text[start:end]:
+        return True
+    after = _ROW_AFTER.match(text, end)
+    return after is not None and after[1] in text[start:end]
+
+
+@cache
+def _bare(length: int) -> re.Pattern[str]:
+    return re.compile(rf"(?<![0-9.])[0-9]{{{length}}}(?![0-9])")

@@ -13,24 +13,27 @@ import phonenumbers
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code
-from router.privacy.recognisers.nearby import is_other_number, words
+from router.privacy.recognisers.nearby import is_in_row, is_other_number, words
 from shared.privacy import PrivacyClass
 
 _INTERNATIONAL = re.compile(
     r"(?<![0-9A-Za-z+])(?:\+|(?<![0-9][ .\-])00(?=[1-9]))[0-9](?:[ \t.\-/()]{0,3}[0-9]){6,14}(?![0-9])"
 )
 _NATIONAL: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?<![0-9.\-+])(?<!\+1 )\([2-9][0-9]{2}\)[ .-]?[2-9][0-9]{2}[ .-][0-9]{4}(?![0-9\-])"), "US"),
-    (re.compile(r"(?<![0-9.\-+])(?:1[.-])?[2-9][0-9]{2}([.-])[2-9][0-9]{2}\1[0-9]{4}(?![0-9.\-])"), "US"),
-    (re.compile(r"(?<![0-9.\-+])0[1-9](?:([ .-])[0-9]{2})(?:\1[0-9]{2}){3}(?![0-9.\-])"), "FR"),
-    (re.compile(r"(?<![0-9.\-+])\(?0[127][0-9]{2,4}\)? [0-9]{3,4} [0-9]{3,4}(?![0-9\-])"), "GB"),
-    (re.compile(r"(?<![0-9.\-+])\(?02[0-9]\)? [0-9]{4} [0-9]{4}(?![0-9\-])"), "GB"),
-    (re.compile(r"(?<![0-9.\-+])0[789]0-[0-9]{4}-[0-9]{4}(?![0-9\-])"), "JP"),
-    (re.compile(r"(?<![0-9.\-+])0[1-9]-[0-9]{4}-[0-9]{4}(?![0-9\-])"), "JP"),
-    (re.compile(r"(?<![0-9.\-+])01[016789]-[0-9]{3,4}-[0-9]{4}(?![0-9\-])"), "KR"),
-    (re.compile(r"(?<![0-9.\-+])0(?:10|2[0-9])-[2-8][0-9]{7}(?![0-9\-])"), "CN"),
-    (re.compile(r"(?<![0-9.\-+])8 ?\(9[0-9]{2}\) ?[0-9]{3}[ -][0-9]{2}[ -][0-9]{2}(?![0-9\-])"), "RU"),
-    (re.compile(r"(?<![0-9.\-+])\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4}(?![0-9\-])"), "BR"),
+    (
+        re.compile(r"(?<![0-9A-Za-z.\-+])(?<!\+1 )\([2-9][0-9]{2}\)[ .-]?[2-9][0-9]{2}[ .-][0-9]{4}(?![0-9A-Za-z\-])"),
+        "US",
+    ),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])(?:1[.-])?[2-9][0-9]{2}([.-])[2-9][0-9]{2}\1[0-9]{4}(?![0-9A-Za-z.\-])"), "US"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])0[1-9](?:([ .-])[0-9]{2})(?:\1[0-9]{2}){3}(?![0-9A-Za-z.\-])"), "FR"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])\(?0[127][0-9]{2,4}\)? [0-9]{3,4} [0-9]{3,4}(?![0-9A-Za-z\-])"), "GB"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])\(?02[0-9]\)? [0-9]{4} [0-9]{4}(?![0-9A-Za-z\-])"), "GB"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])0[789]0-[0-9]{4}-[0-9]{4}(?![0-9A-Za-z\-])"), "JP"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])0[1-9]-[0-9]{4}-[0-9]{4}(?![0-9A-Za-z\-])"), "JP"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])01[016789]-[0-9]{3,4}-[0-9]{4}(?![0-9A-Za-z\-])"), "KR"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])0(?:10|2[0-9])-[2-8][0-9]{7}(?![0-9A-Za-z\-])"), "CN"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])8 ?\(9[0-9]{2}\) ?[0-9]{3}[ -][0-9]{2}[ -][0-9]{2}(?![0-9A-Za-z\-])"), "RU"),
+    (re.compile(r"(?<![0-9A-Za-z.\-+])\([1-9][0-9]\) ?9?[0-9]{4}-[0-9]{4}(?![0-9A-Za-z\-])"), "BR"),
 )  # fmt: skip
 _GROUP = re.compile(r"[0-9]+")
 _NAMED = words(
@@ -57,12 +60,19 @@ def find(text: str, tick: Tick) -> Iterator[Span]:
     """Telephone numbers in `text`."""
     for match in _INTERNATIONAL.finditer(text):
         tick()
-        if _is_international(match.group()):
+        is_cut = match.group()[0] == "0" and (
+            text[match.end() : match.end() + 1].isalpha() or is_in_row(text, *match.span())
+        )
+        if not is_cut and _is_international(match.group()):
             yield match.span()
     for pattern, region in _NATIONAL:
         for match in pattern.finditer(text):
             tick()
-            if not inside_code(text, *match.span()) and _is_possible(match.group(), region):
+            if (
+                not inside_code(text, *match.span())
+                and not is_in_row(text, *match.span())
+                and _is_possible(match.group(), region)
+            ):
                 yield match.span()
     for name in _NAMED.finditer(text):
         tick()

@@ -96,6 +96,8 @@ DAMAGE: dict[str, tuple[Callable[[list[Path]], None], str]] = {
     "a deleted file": (_delete(1), "missing or out of order"),
     "the first file deleted": (_delete(0), "missing or out of order"),
     "the last file deleted": (_delete(-1), "were cut off"),
+    "the last file renamed": (lambda files: files[-1].rename(files[-1].with_suffix(".bak")) and None, "were cut off"),
+    "the last file emptied": (lambda files: files[-1].write_bytes(b"") and None, "were cut off"),
     "two files exchanged": (_swap, "missing or out of order"),
     "the last records cut off": (_cut, "were cut off"),
 }
@@ -155,11 +157,11 @@ def test_an_empty_log_verifies(tmp_path: Path) -> None:
     assert verify(tmp_path, KEY) == Verification(0, 0, None)
 
 
-@pytest.mark.parametrize(("sync", "forced"), [(Sync.ALWAYS, 6), (Sync.SECOND, 1), (Sync.NEVER, 0)])
+@pytest.mark.parametrize(("sync", "forced"), [(Sync.ALWAYS, 11), (Sync.SECOND, 1), (Sync.NEVER, 0)])
 def test_when_lines_are_forced_to_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync: Sync, forced: int
 ) -> None:
-    """Each of five writes and the new folder entry; once for all of them; not at all."""
+    """Each of five writes with its head, and the new folder entry; once for all of them; not at all."""
     calls: list[int] = []
     storage = opened(tmp_path, file_bytes=10**6, sync=sync)
     monkeypatch.setattr("router.audit.storage.os.fsync", calls.append)

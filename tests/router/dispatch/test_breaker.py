@@ -73,6 +73,23 @@ def test_each_outcome_has_its_meaning_and_gives_its_slot_back(outcome: Outcome) 
     assert (ledger.breaker(0) is Breaker.OPEN) == counted
 
 
+def test_a_long_line_is_no_fault_while_other_streams_get_on() -> None:
+    """FO-05 kind: requests that wait behind others run out of time; those that are served go on."""
+    ledger = Ledger(RULES)
+    assert ledger.enter(0)
+    ledger.began_reading(0)
+    for now_ms in range(30_000, 60_000, 1_000):
+        ledger.moved(now_ms)
+        assert ledger.enter(now_ms)
+        ledger.leave(Outcome.FIRST_TOKEN_TIMEOUT, now_ms)
+    assert ledger.breaker(60_000) is Breaker.CLOSED
+    ledger.ended_reading()
+    for _ in range(RULES.failures):
+        assert ledger.enter(75_000)
+        ledger.leave(Outcome.FIRST_TOKEN_TIMEOUT, 75_000)
+    assert ledger.breaker(75_000) is Breaker.OPEN, "nothing has moved for longer than a frozen backend is waited for"
+
+
 def test_statuses_mean_what_the_rules_say() -> None:
     assert outcome_of_status(408, code=None, has_retry_after=False) is Outcome.BUSY
     assert outcome_of_status(429, code=None, has_retry_after=False) is Outcome.RATE_LIMITED

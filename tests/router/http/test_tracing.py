@@ -125,6 +125,20 @@ async def test_a_broken_traceparent_begins_a_new_trace(
     assert "tracestate" not in edge.exchanges[0].headers
 
 
+async def test_a_huge_tracestate_is_left_out_and_the_trace_goes_on(
+    start_router: StartRouter, edge: Upstream, collector: Collector
+) -> None:
+    router = await start_router(tracing=_tracing(collector))
+    await router.report(edge)
+    for state in ("a=" + "x" * 250 + ",b=" + "y" * 250 + ",c=" + "z" * 250, "a=" + "x" * 7000, "\xe9=1", "a=1,a=2"):
+        async with router.ask(headers={**GIVEN, "tracestate": state}) as response:
+            assert response.status == 200
+    assert {span.trace_id for span in await _trace(collector, 4)} == {TRACE}
+    assert not any("tracestate" in exchange.headers for exchange in edge.exchanges)
+    async with router.ask(headers={**GIVEN, "tracestate": "a=" + "canary" * 2000}) as response:
+        assert response.status == 400 and b"canary" not in await response.read()
+
+
 async def test_without_a_collector_a_trace_passes_through(start_router: StartRouter, edge: Upstream) -> None:
     router = await start_router()
     await router.report(edge)

@@ -30,6 +30,20 @@ def test_what_the_caller_wrote_is_never_given_out() -> None:
     assert known.restored("[CARD_1] [CARD_3]", as_it_is) == "[CARD_1] 4111111111111111"
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "<EMAIL_1>", "{EMAIL_1}", "EMAIL_1", "(email_1)", "［EMAIL_1］", "[EMAIL\u200b_1]", "&#91;EMAIL&#95;1&#93;",
+        "%5BEMAIL_1%5D", "%255BEMAIL%255F1%255D", "\\u005bEMAIL_1\\u005d", "\\x5bEMAIL\\x5f1]", r"\[EMAIL\_1\]",
+        "[ＥＭＡＩＬ_１]",
+    ],
+)  # fmt: skip
+def test_what_the_caller_wrote_in_other_signs_is_not_given_out_either(written: str) -> None:
+    known = Placeholders()
+    known.reserve([f"my form says {written}."])
+    assert known.stand_in("email", "bob@example.org") == "[EMAIL_2]"
+
+
 def test_restoring_reads_what_models_make_of_a_placeholder() -> None:
     known = Placeholders()
     known.stand_in("us_ssn", "123-45-6789")

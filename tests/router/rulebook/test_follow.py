@@ -49,6 +49,18 @@ async def test_a_valid_change_comes_into_force(watched: Watched) -> None:
     assert (watched.mode, watched.heard) == (Mode.PREFER_CLOUD, ["applied"])
 
 
+async def test_a_file_that_is_emptied_or_replaced_by_a_pipe_changes_nothing(watched: Watched) -> None:
+    for change in (lambda: watched.path.write_bytes(b""), lambda: (watched.path.unlink(), os.mkfifo(watched.path))):
+        change()
+        async with asyncio.timeout(5):
+            await watched.follower.look()
+    assert (watched.mode, watched.heard) == (Mode.FASTEST, ["refused", "refused"])
+    watched.path.unlink()
+    watched.path.write_text(CLOUD)
+    await watched.follower.look()
+    assert watched.mode is Mode.PREFER_CLOUD
+
+
 @pytest.mark.parametrize(
     "bad", ["defaults: {mode: fastest, mod: 1}\n", "rules: [", "rules: [{name: a, act: {action: any}}]\n", "\xff"]
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,8 @@ PATH = Path("policy.yaml")
 
 
 def loaded(text: str, base: PolicyDefaults | None = None, known: Vocabulary = KNOWN) -> Policy:
-    return policy_of(parse(text.encode(), PATH), base or PolicyDefaults(), known, PATH)
+    raw = text.encode()
+    return policy_of(parse(raw, PATH), base or PolicyDefaults(), known, PATH, raw)
 
 
 def rule(match: str = "{}", act: str = "{action: block}") -> str:
@@ -36,18 +39,18 @@ REFUSED = {
     "unknown action": (rule(act="{action: edgeonly}"), "line 4", "Did you mean edge_only?"),
     "unknown zone": (rule(act="{zones: [devise]}"), "line 4", "Did you mean device?"),
     "unknown mode": (rule(act="{mode: fast}"), "line 4", "Did you mean fastest?"),
-    "unknown kind": (rule("{entities: cards}"), "rules.r.match.entities", "Did you mean card?"),
+    "unknown kind": (rule("{entities: cards}"), "line 3", "Did you mean card?"),
     "unknown kind alone": (rule("{only_entities: [mail]}"), "only_entities", "Did you mean email?"),
     "unknown kind to mask": (rule("{class: personal}", "{action: mask, mask: [ibam]}"), "act.mask", "iban?"),
-    "unknown feature": (rule("{features: tool}"), "features", "Did you mean tools?"),
-    "unknown key": (rule("{key: app-wep}"), "rules.r.match.key", "Did you mean app-web?"),
+    "unknown feature": (rule("{features: tool}"), "line 3", "Did you mean tools?"),
+    "unknown key": (rule("{key: app-wep}"), "line 3", "Did you mean app-web?"),
     "unknown route": (rule("{route: clowd}"), "line 3", "Did you mean cloud?"),
     "unknown day": (rule("{time: {days: [mo]}}"), "line 3", "Did you mean mon?"),
     "unknown default": ("defaults: {mod: fastest}\n", "line 1", "Did you mean mode?"),
     "unknown class among the defaults": ("defaults: {actions: {publik: any}}\n", "line 1", "Did you mean public?"),
     "unknown section": ("rulez: []\n", "line 1", "Did you mean rules?"),
-    "unknown time zone": ("time_zone: Europe/Berln\n", "time_zone", "Did you mean Europe/Berlin?"),
-    "unknown rule in a case": (rule() + "cases: [{name: c, expect: {rule: s}}]\n", "cases.1.expect.rule", "Known: r."),
+    "unknown time zone": ("time_zone: Europe/Berln\n", "line 1", "Did you mean Europe/Berlin?"),
+    "unknown rule in a case": (rule() + "cases: [{name: c, expect: {rule: s}}]\n", "line 5", "Known: r."),
     "unknown expectation": ("cases: [{name: c, expect: {teir: edge}}]\n", "line 1", "Did you mean tier?"),
     "no act": ("rules: [{name: r}]\n", "rules.0.act", "required"),
     "empty act": (rule(act="{}"), "line 4", "must do something"),
@@ -63,13 +66,17 @@ REFUSED = {
     "a cap of yes": (rule(act="{output_cap_tokens: true}"), "line 4", "integer"),
     "mask without masking": (rule(act="{action: block, mask: [card]}"), "line 4", "mask"),
     "another version": ("version: 2\n", "line 1", "version"),
-    "no mapping": ("[1]\n", "", "mapping"),
+    "no mapping": ("[1]\n", "line 1", "mapping"),
+    "nothing": ("", "line 1", "empty"),
+    "comments alone": ("# later\n\n", "line 1", "empty"),
+    "a document of nothing": ("---\n", "line 2", "mapping"),
+    "a character that YAML refuses": ("version: 1\n# \x07\n", "line 2", "special characters"),
     "no YAML": ("rules: [\n", "line 2", ""),
     "a tag": ("rules: !!python/object:os.system x\n", "line 1", ""),
     "a text for a number": ("defaults: {dwell_ms: soon}\n", "line 1", "integer"),
     "not finite": ("defaults: {slo: {ttft_ms: .inf}}\n", "line 1", "finite"),
-    "a class that may do more than a looser one": ("defaults: {actions: {secret: any}}\n", "secret", "stricter"),
-    "widening without a class": (rule(act="{action: any}"), "rules.r.act.action", "match.class"),
+    "a class that may do more than a looser one": ("defaults: {actions: {secret: any}}\n", "line 1", "stricter"),
+    "widening without a class": (rule(act="{action: any}"), "line 4", "match.class"),
     "widening unknown": (rule("{class: unknown}", "{action: any}"), "rules.r", "nobody knows"),
     "widening for one kind among others": (
         rule("{class: personal, entities: card}", "{action: any}"), "rules.r.match.entities", "only_entities"),
@@ -120,7 +127,7 @@ def test_the_files_defaults_win_over_the_settings_one_by_one() -> None:
     base = PolicyDefaults(mode=Mode.FASTEST, dwell_ms=7)
     assert loaded("defaults: {mode: only_edge}\n", base).mode is Mode.ONLY_EDGE
     assert loaded("defaults: {mode: only_edge}\n", base).dwell_ms == 7
-    assert loaded("", base).mode is Mode.FASTEST
+    assert loaded("version: 1\n", base).mode is Mode.FASTEST
 
 
 @pytest.mark.parametrize("day", range(7))
@@ -137,6 +144,13 @@ def test_a_file_that_is_not_there_or_too_large(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(b"#" * 1_100_000)
     with pytest.raises(SettingsError, match="larger"):
         read(tmp_path / "large")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_a_pipe_or_a_folder_does_not_keep_a_reader_waiting(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "policy")
+    with pytest.raises(SettingsError, match=r"not a regular file|is a directory"):
+        read(tmp_path / "policy", only_files=True)
 
 
 @settings(deadline=None, max_examples=80)

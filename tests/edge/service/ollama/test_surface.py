@@ -267,12 +267,59 @@ async def test_bodies_need_no_content_type_unless_a_page_sends_them(running: Run
     async with running.session.post(url, data=raw, headers=form) as response:
         assert response.status == 200
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
-        page = {"Content-Type": kind, "Origin": "http://elsewhere.example"}
+        page = {"Content-Type": kind, "Origin": "http://localhost:3000"}
         async with running.session.post(url, data=raw, headers=page) as response:
             assert response.status == 415
             assert isinstance((await response.json())["error"], str)
     async with running.session.post(f"{running.url}/v1/chat/completions", data=raw, headers=form) as response:
         assert response.status == 415
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_page_of_this_device_may_read_the_answer(running: Running, stream: bool) -> None:
+    """What a front end in a browser does: ask first, then send JSON."""
+    url, page = f"{running.url}/api/chat", {"Origin": "http://localhost:3000"}
+    wish = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type, authorization"}
+    async with running.session.options(url, headers=page | wish) as response:
+        assert response.status == 204
+        assert response.headers["Access-Control-Allow-Origin"] == page["Origin"]
+        assert response.headers["Access-Control-Allow-Headers"] == "content-type, authorization"
+        assert "POST" in response.headers["Access-Control-Allow-Methods"]
+    async with running.session.post(url, json=CHAT | {"stream": stream}, headers=page) as response:
+        assert response.status == 200
+        assert response.headers["Access-Control-Allow-Origin"] == page["Origin"]
+        await response.read()
+    async with running.session.post(url, json={}, headers=page) as response:  # the page sees why, too
+        assert (response.status, response.headers["Access-Control-Allow-Origin"]) == (400, page["Origin"])
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://elsewhere.example", "http://localhost.elsewhere.example", "null", "http://["]
+)
+async def test_a_page_elsewhere_is_refused(running: Running, server: EngineServer, origin: str) -> None:
+    page = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    for method in ("POST", "OPTIONS"):
+        async with running.session.request(method, f"{running.url}/api/chat", json=CHAT, headers=page) as response:
+            assert response.status == 403
+            assert "Access-Control-Allow-Origin" not in response.headers
+    assert not server.exchanges
+
+
+async def test_pages_are_no_matter_of_openais_api(running: Running) -> None:
+    async with running.chat() as response:
+        assert "Access-Control-Allow-Origin" not in response.headers
+    page = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+    async with running.session.options(f"{running.url}/v1/chat/completions", headers=page) as response:
+        assert response.status == 404
+
+
+async def test_a_page_needs_the_key_as_well(engine: FakeEngine) -> None:
+    known = [{"name": "user", "sha256": keys.hashed("isk-user")}]
+    async with running_agent(engine, keys=known) as running:
+        page = {"Origin": "http://127.0.0.1:3000"}
+        for headers, status in ((page, 401), (page | {"Authorization": "Bearer isk-user"}, 200)):
+            async with _post(running, "/api/chat", CHAT, headers=headers) as response:
+                assert response.status == status
 
 
 async def test_keys_guard_these_routes_too(engine: FakeEngine) -> None:
