@@ -105,7 +105,7 @@ def test_register_list_and_remove_without_an_agent(isthmus: Isthmus, tmp_path: P
         ({"ranks": {"blk.1.attn_v": 70}}, (), 25, ("70", "64")),
         ({"architecture": "qwen2"}, (), 25, ("qwen2", "llama")),
         ({}, ("--base-digest", "sha256:" + "0" * 64), 25, ("sha256:0000",)),
-        ({}, ("--name", "no such:x"), 1, ("base:adapter",)),
+        ({}, ("--name", "no such:x"), 2, ("base:adapter",)),
         ({}, ("--name", "unknown:x"), 1, ("unknown",)),
     ],
 )
