@@ -13,11 +13,10 @@ from dataclasses import replace
 from edge.memory import pressure
 from edge.memory.pressure import Pressure, PressureRules, Step, StepState
 from edge.runtime.port import Engine
+from edge.service.bounded_read import BoundedRead
 from shared import logs
 from shared.clock import Clock
 from shared.errors import CapacityError, NotReady, StartFailed, TrustError
-
-_READ_LIMIT_S = 2.0
 
 
 class MemoryCritical(CapacityError):
@@ -39,7 +38,7 @@ class MemoryWatch:
         interval_s: float,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._read = read
+        self._read = BoundedRead(read)
         self._engine = engine
         self._rules = rules
         self._clock = clock
@@ -50,7 +49,6 @@ class MemoryWatch:
         self._state = StepState()
         self._in_force = self._steps[0]
         self._reading = Pressure(None)
-        self._read_task: asyncio.Future[Pressure] | None = None
         self._stepped = asyncio.Event()
 
     @property
@@ -153,14 +151,8 @@ class MemoryWatch:
         return True
 
     async def _sample(self) -> Pressure:
-        """One reading; a tree that does not answer says nothing, and is not asked a second time meanwhile."""
-        if self._read_task is None:
-            self._read_task = asyncio.ensure_future(asyncio.to_thread(self._read))
-        done, _ = await asyncio.wait({self._read_task}, timeout=_READ_LIMIT_S)
-        if not done:
-            return Pressure(None)
-        finished, self._read_task = self._read_task, None
-        return finished.result()
+        """One reading; a tree that does not answer says nothing."""
+        return await self._read() or Pressure(None)
 
 
 def _shape(step: Step) -> tuple[int, int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from edge.devices.power import Power
+from edge.service.bounded_read import BoundedRead
 from edge.service.thermal import ladder, power
 from edge.service.thermal.energy import EnergyMeter
 from edge.service.thermal.forecast import Forecast
@@ -20,7 +20,6 @@ from shared.clock import Clock
 from shared.fleet import ThermalLevel
 
 _FAST_S = 0.1
-_READ_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class ThermalWatch:
         busy_ratio: Callable[[], float] = lambda: 0.0,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._read = read
+        self._read = BoundedRead(read)
         self._rules = rules
         self._clock = clock
         self._busy_ratio = busy_ratio
@@ -64,7 +63,6 @@ class ThermalWatch:
         self._energy = EnergyMeter()
         self._observed_ms = clock.now_ms()
         self._faults: tuple[str, ...] | None = None
-        self._reading: asyncio.Future[Sample] | None = None
         self.level = ThermalLevel.UNKNOWN
 
     @property
@@ -150,15 +148,8 @@ class ThermalWatch:
         self._on_change()
 
     async def _sample(self) -> Sample | None:
-        # A read that hangs in a driver keeps its thread; the next round waits on the same one, it starts no other.
-        if self._reading is None:
-            self._reading = asyncio.ensure_future(asyncio.to_thread(self._read))
-        done, _ = await asyncio.wait({self._reading}, timeout=_READ_LIMIT_S)
-        if not done:
-            return None
-        finished, self._reading = self._reading, None
         try:
-            return finished.result()
+            return await self._read()
         except Exception:  # noqa: BLE001 - the loop's edge; it counts as a reading that failed
             self._log.exception("sensors_failed")
             return None

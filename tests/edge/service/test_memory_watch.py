@@ -68,7 +68,7 @@ class _World:
         for _ in range(round(seconds * 2)):
             asked = self.machine.asked
             await self.clock.advance(0.5)
-            await until(lambda asked=asked: self.machine.asked > asked and self.watch._read_task is None)  # type: ignore[misc]
+            await until(lambda asked=asked: self.machine.asked > asked and not self.watch._read.is_pending)  # type: ignore[misc]
             await asyncio.sleep(0)
 
 
@@ -77,6 +77,7 @@ async def world(server: EngineServer) -> AsyncIterator[_World]:
     world = _World(FakeEngine(server, LARGE))
     await world.engine.start()
     task = asyncio.create_task(world.watch.run())
+    await until(lambda: world.machine.asked == 1 and not world.watch._read.is_pending)
     try:
         yield world
     finally:

@@ -168,7 +168,7 @@ async def test_a_driver_that_hangs_costs_one_thread_and_no_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read that does not come back counts as a failed reading; no second one is started beside it."""
-    monkeypatch.setattr("edge.service.thermal.watch._READ_LIMIT_S", 0.02)
+    monkeypatch.setattr("edge.service.bounded_read._LIMIT_S", 0.02)
     zone(tmp_path, "50000")
     hanging, released, calls = threading.Event(), threading.Event(), []
 
