@@ -4,8 +4,8 @@ SHELL := /bin/bash
 # Without bytecode every process would compile again what it imports: a second of each start, and for the cloud tier
 # thousands of modules in each of its processes.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-compat test-slow bench bench-cloud \
-	bench-edge bench-router chaos docs clean
+.PHONY: help up demo demo-heat install check test test-cloud test-helm test-console test-compat test-docs test-slow \
+	bench bench-cloud bench-edge bench-router chaos docs clean
 
 # Tiers beside the router: `make up TIERS=edge` leaves the cloud, and with it Ray and PyTorch, out.
 TIERS ?= edge,cloud
@@ -27,6 +27,8 @@ INSTALL := VENV=$(VENV) requirements/install.sh
 # Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
 SIDE_BY_SIDE := architecture contracts helm loadtests router shared \
 	$(addprefix edge/,devices memory packages scheduling)
+# What has a target of its own is no part of `make test`.
+SUITE := not slow and not console and not compat and not pages
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
 PYTEST := PATH="$(CURDIR)/$(BIN):$$PATH" ../$(TEST_VENV)/bin/python -P -m pytest -c ../pyproject.toml
 
@@ -61,14 +63,17 @@ test: check $(TEST_VENV)/.wheel ## Everything that check does, and the whole sui
 	@$(INSTALL) edge-router cloud-cpu dev
 	@command -v redis-server >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get install -y -q redis-server >/dev/null; } \
 		|| { echo "error: the suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
-	cd tests && $(if $(ARGS),$(PYTEST) -m "not slow and not console and not compat" $(ARGS:tests/%=%),code=0; \
-		$(PYTEST) -m "not slow and not console and not compat" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
-		$(PYTEST) -m "not slow and not console and not compat" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
+	cd tests && $(if $(ARGS),$(PYTEST) -m "$(SUITE)" $(ARGS:tests/%=%),code=0; \
+		$(PYTEST) -m "$(SUITE)" -n logical --dist loadfile $(SIDE_BY_SIDE) || code=1; \
+		$(PYTEST) -m "$(SUITE)" $(addprefix --ignore=,$(SIDE_BY_SIDE)) . || code=1; exit $$code)
 
 docs: ## Build the documentation into build/site; a broken link or a page that nothing names fails
 	@$(INSTALL) docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "The documentation is in build/site; begin with build/site/index.html."
+
+test-docs: docs $(TEST_VENV)/.wheel ## Follow the tutorial and the how-tos, each command of them, on a real stack
+	cd tests && $(PYTEST) -m "not slow" docs $(ARGS:tests/%=%)
 
 test-helm: ## Tests of the Helm chart alone, with the real helm, kubectl, Redis and router
 	@$(INSTALL) edge-router cloud-cpu dev

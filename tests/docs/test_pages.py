@@ -68,6 +68,7 @@ def _marked(page: str) -> object:
 
 
 @pytest.mark.engine
+@pytest.mark.pages
 @pytest.mark.parametrize("page", [_marked(page) for page in PAGES])
 def test_a_page_does_what_it_says(page: str, request: pytest.FixtureRequest, clone: Path, tmp_path: Path) -> None:
     place: Place = request.getfixturevalue("apart" if page in APART else "running")
