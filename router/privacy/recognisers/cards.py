@@ -11,15 +11,7 @@ from collections.abc import Callable, Iterator
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
-from router.privacy.recognisers.nearby import (
-    column_around,
-    is_chance,
-    is_in_row,
-    is_joined,
-    is_other_number,
-    named,
-    words,
-)
+from router.privacy.recognisers.nearby import is_chance, is_in_row, is_joined, is_other_number, named
 from shared.privacy import PrivacyClass
 
 _MIN_DIGITS, _MAX_DIGITS = 12, 19
@@ -231,13 +223,11 @@ def _is_of_a_matrix(text: str, groups: list[Span], first: int, last: int) -> boo
 
 
 def _is_likely(text: str, start: int, end: int) -> bool:
-    """Whether a bare number is a card rather than an article, a shipment or an account: lengths that few cards have
-    count unless another word names the number or most of many numbers beside it fail the check."""
-    length, prefix = end - start, text[start : start + 4]
-    if length in _USUAL_LENGTHS or prefix.startswith("62"):
-        # Here a chance has to be certain: at least six numbers, hardly one of which passes, and no word for cards.
-        is_chosen = words(_CARD_NAMED).search(text, *column_around(start, end)) is not None
-        return is_chosen or not is_chance(text, start, end, _is_card, least=6, passing_ratio=0.2)
+    """Whether a bare number is a card rather than an article, a shipment or an account. The lengths of most cards
+    always count: a card in a column of other numbers must not be missed. Lengths that few cards have count unless
+    another word names the number or most of many numbers beside it fail the check."""
+    if end - start in _USUAL_LENGTHS or text.startswith("62", start):
+        return True
     if named(text, start, end, (_CARD_NAMED,)):
         return True
     return not (

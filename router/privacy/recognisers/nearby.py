@@ -76,25 +76,11 @@ def is_joined(text: str, start: int, end: int) -> bool:
     return end + 1 < len(text) and text[end] in _JOINED_AFTER and text[end + 1].isalnum()
 
 
-def is_chance(
-    text: str,
-    start: int,
-    end: int,
-    is_valid: Callable[[str], bool],
-    *,
-    least: int = _COLUMN_NUMBERS,
-    passing_ratio: float = _PASSING_RATIO,
-) -> bool:
+def is_chance(text: str, start: int, end: int, is_valid: Callable[[str], bool]) -> bool:
     """Whether the bare number at `[start, end)` passes its check by chance: of many numbers of one length some do,
-    while a column of real ones passes as a whole. It takes `least` numbers to tell, of which fewer than `passing_ratio`
-    pass."""
-    column = set(_bare(end - start).findall(text, *column_around(start, end)))
-    return len(column) >= least and sum(map(is_valid, column)) < passing_ratio * len(column)
-
-
-def column_around(start: int, end: int) -> tuple[int, int]:
-    """How far a text is looked at for numbers of the same column."""
-    return max(0, start - _COLUMN_CHARS), end + _COLUMN_CHARS
+    while a column of real ones passes as a whole."""
+    column = set(_bare(end - start).findall(text, max(0, start - _COLUMN_CHARS), end + _COLUMN_CHARS))
+    return len(column) >= _COLUMN_NUMBERS and sum(map(is_valid, column)) < _PASSING_RATIO * len(column)
 
 
 def is_in_row(text: str, start: int, end: int) -> bool:

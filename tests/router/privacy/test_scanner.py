@@ -51,6 +51,15 @@ def test_entities_hold_no_value(scanner: Scanner) -> None:
     assert [(e.kind, e.position, e.start, e.end) for e in found.entities] == [("card", "t", 4, 23)]
 
 
+@pytest.mark.parametrize("card", ["4111111111111111", "378282246310005"])
+def test_pi_01_a_card_in_a_column_of_other_numbers_is_found(scanner: Scanner, card: str) -> None:
+    """PI-01 kind: twenty numbers of its length that are no cards, before and behind it, and no word says what it is."""
+    others = [str(10 ** (len(card) - 1) + 7919 * number) for number in range(20)]
+    column = "\n".join([*others[:10], card, *others[10:]])
+    start = column.index(card)
+    assert ("card", start, start + len(card)) in [(e.kind, e.start, e.end) for e in _scan(scanner, column).entities]
+
+
 @pytest.mark.parametrize("filler", ["lorem ipsum dolor ", "这是一段普通的文字。", "x = f(1, 2);\n"])
 def test_pi_09_the_end_of_a_long_text_is_scanned_too(scanner: Scanner, filler: str) -> None:
     """PI-09: an email and a phone behind 20,000 characters, with offsets in the text as it was sent."""
