@@ -11,8 +11,12 @@ unexport PYTHONDONTWRITEBYTECODE
 TIERS ?= edge,cloud
 # Settings file for up and demo.
 CONFIG ?=
+# Length of `make chaos`.
+MINUTES ?= 10
 # Further arguments, such as `make demo ARGS=--json` or `make test ARGS=tests/router`.
 ARGS ?=
+# `make bench QUICK=1` cuts every benchmark short: that shows that they run, not what they find.
+QUICK ?=
 
 VENV := .venv
 TEST_VENV := .venv-test
@@ -24,9 +28,11 @@ WITH_CONFIG := $(if $(CONFIG),--config $(CONFIG))
 EDGE_BENCHES := edge_overhead engine_changes stall speculation prediction
 ROUTER_BENCHES := router decide scanner audit
 INSTALL := VENV=$(VENV) requirements/install.sh
-# Tests that share the cores with each other; the others measure engines or start whole stacks, and run one by one.
+# Tests that share the cores with each other: their engines have one thread each. The others start whole stacks or a
+# cluster, and run one by one.
 SIDE_BY_SIDE := architecture contracts helm loadtests router shared \
-	$(addprefix edge/,devices memory packages scheduling)
+	$(addprefix edge/,devices memory packages runtime scheduling service) \
+	$(addprefix cloud/,adapters direct scaling sizing)
 # What has a target of its own is no part of `make test`.
 SUITE := not slow and not console and not compat and not pages
 # The suite runs against the built wheel. -P keeps this folder, whose packages have the same names, off the path.
@@ -99,10 +105,10 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 	@$(INSTALL) edge-router cloud-cpu dev
 	cd tests && $(PYTEST) -m slow --timeout 3600 $(ARGS:tests/%=%)
 
-bench: ## Run all benchmarks and write docs/benchmarks.md with machine, date and ratios (ARGS="--only decide")
-	@$(INSTALL) edge-router dev
+bench: ## Run all benchmarks and write docs/benchmarks.md with machine, dates and ratios (QUICK=1, ARGS="--only decide")
+	@$(INSTALL) $(LISTS) dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
-	@$(BIN)/python -m loadtests.bench.everything $(ARGS)
+	@$(BIN)/python -m loadtests.bench.everything $(if $(QUICK),--quick) $(ARGS)
 
 bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
 	@$(INSTALL) edge-router cloud-cpu dev
@@ -118,9 +124,10 @@ bench-router: ## What the router costs beside a bare proxy; its decisions, scann
 	@$(INSTALL) edge-router dev
 	@for name in $(ROUTER_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
-chaos: ## Break whatever lies between the parts for ten minutes under load (ARGS=--chaos-minutes=2)
+chaos: ## Break all ways between clients, agents, routers, Redis and backends under locust (MINUTES=10)
 	@$(INSTALL) edge-router dev
-	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 3600 $(ARGS)
+	@command -v redis-server >/dev/null || { echo "error: the chaos suite needs redis-server. On Debian: apt install redis-server" >&2; exit 1; }
+	$(BIN)/python -m pytest -s tests/simulation -m "slow or not slow" --timeout 14400 --chaos-minutes $(MINUTES) $(ARGS)
 
 # An environment of its own that holds only the wheel, and finds the dependencies in .venv: what is missing from the
 # wheel is missing here, and the editable installation for development stays as it is.

@@ -1,4 +1,4 @@
-"""`isthmus cloud adapters …`: register LoRA adapters for a served model, list, verify, load and remove them."""
+"""`isthmus cloud adapters …`: register LoRA adapters for a served model, list, verify, load, unload and remove them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from cloud.settings import AdapterSettings, CloudSettings, ModelSettings
 from shared.errors import InvalidRequest, NotFound, SettingsError
+from shared.secret_files import secret_in
 from shared.settings import home, load
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ app = typer.Typer(help="LoRA adapters of the served models, named base:adapter."
 Config = Annotated[Path | None, typer.Option("--config", help="Settings file (default: $ISTHMUS_CONFIG).")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="base:adapter")]
+Url = Annotated[str | None, typer.Option(help="Base URL of the tier; default: from the settings.")]
+KeyFile = Annotated[Path | None, typer.Option(help="File with a key of scope admin, if the tier asks for one.")]
 SignWith = Annotated[Path | None, typer.Option(help="Private key (PEM) that vouches for it.")]
 
 
@@ -64,29 +67,49 @@ def list_(config: Config = None, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def verify(name: Name, config: Config = None) -> None:
+def verify(name: Name, config: Config = None, as_json: AsJson = False) -> None:
     """Check signature, base, every byte and rank of a registered adapter."""
     chosen = _model(name, config)
     chosen.store.verify(chosen.store.current(chosen.adapter), chosen.base, rank_limit=chosen.settings.rank_limit)
-    typer.echo(f"{name}: intact")
+    _say(name, "intact", as_json=as_json)
 
 
 @app.command("remove")
-def remove_command(name: Name, config: Config = None) -> None:
+def remove_command(name: Name, config: Config = None, as_json: AsJson = False) -> None:
     """Take an adapter out of service: requests that run with it go on, later ones get 404."""
     chosen = _model(name, config)
     chosen.store.remove(chosen.adapter)
-    typer.echo(f"{name}: removed")
+    _say(name, "removed", as_json=as_json)
 
 
 @app.command("load")
-def load_command(name: Name, config: Config = None) -> None:
-    """Let the running tier load an adapter now, by a request of one token, so that nobody waits for it later."""
-    from cloud import status  # noqa: PLC0415 - only this command needs it
+def load_command(
+    name: Name, url: Url = None, key_file: KeyFile = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Let every replica of the running tier load an adapter now, so that nobody waits for it later."""
+    _act("load", name, url, key_file, config, as_json)
 
+
+@app.command("unload")
+def unload_command(
+    name: Name, url: Url = None, key_file: KeyFile = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """Let the replicas of the running tier go of an adapter; it stays registered; who asks for it loads it again."""
+    _act("unload", name, url, key_file, config, as_json)
+
+
+def _act(action: str, name: str, url: str | None, key_file: Path | None, config: Path | None, as_json: bool) -> None:
+    from cloud import status  # noqa: PLC0415 - only these commands need it
+
+    if not all(name.partition(":")):
+        raise InvalidRequest("An adapter is named base:adapter.", param="name")
     settings = load(CloudSettings, "cloud", config)
-    status.touch(settings.host, settings.port, name)
-    typer.echo(f"{name}: loaded")
+    tier = url or status.base_url_of(settings.host, settings.port)
+    replicas = status.act_on_adapter(tier, name, action, secret_in(key_file, "--key-file"))
+    if as_json:
+        typer.echo(orjson.dumps({"name": name, "state": f"{action}ed", "replicas": replicas}).decode())
+    else:
+        typer.echo(f"{name}: {action}ed in {replicas} replica{'' if replicas == 1 else 's'}")
 
 
 class _Chosen:
@@ -139,6 +162,10 @@ def _registered(chosen: _Chosen, folder: Path, digest: str | None, sign_with: Pa
         digest=digest,
         signer=Signer(sign_with) if sign_with else None,
     )
+
+
+def _say(name: str, state: str, *, as_json: bool) -> None:
+    typer.echo(orjson.dumps({"name": name, "state": state}).decode() if as_json else f"{name}: {state}")
 
 
 def _show(adapter: Adapter, *, as_json: bool) -> None:

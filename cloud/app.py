@@ -8,8 +8,9 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.llm import LLMConfig, build_llm_deployment
 
+from cloud.model_server import LocalModel, ModelServer
 from cloud.options import DEPLOYMENT_PREFIX, ingress_config, llm_config
-from cloud.rayllm import LocalModel, ModelServer, ingress_class
+from cloud.rayllm import ingress_class
 from cloud.settings import AppArgs, ModelSettings
 from shared.tracing.build import check_installed
 
@@ -27,6 +28,7 @@ def build(args: dict[str, Any]) -> Application:
         life=parsed.life,
         adapters={model.model_id: model.adapters for model in parsed.models if model.adapters is not None},
         only_loopback=bool(parsed.only_loopback),
+        direct=parsed.ingress.streams == "direct",
     )
 
 

@@ -1,4 +1,5 @@
-"""The capacity application: `GET /ops/capacity` says what each model can take, without waking one that sleeps.
+"""The capacity application: `GET /ops/capacity` says what each model can take, without waking one that sleeps, and
+`GET /ops/metrics` passes vLLM's own metrics on.
 
 It is an application beside the OpenAI one, so it answers while models load, fail or drain.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve import Application
@@ -18,6 +20,7 @@ from starlette.responses import Response
 
 from cloud.adapters.serving import store_of
 from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
+from cloud.engine_metrics import merged
 from cloud.loopback import keep_replica_on_loopback
 from cloud.options import INGRESS_NAME, ROUTING_CPUS, deployment_name
 from cloud.render import APP_NAME
@@ -48,11 +51,13 @@ class Ops:
         self._stores = {m.model_id: store_of(m.adapters, m.model_id) for m in args.models if m.adapters is not None}
 
     async def __call__(self, request: Request) -> Response:
-        """GET /capacity below the route prefix."""
-        if request.method != "GET" or not request.url.path.endswith("/capacity"):
-            body = envelope_bytes(NotFound("There is no such route.", code="unknown_route"))
-            return Response(body, 404, media_type="application/json")
-        return Response(await self._fresh(), media_type="application/json")
+        """GET /capacity and /metrics below the route prefix."""
+        if request.method == "GET" and request.url.path.endswith("/capacity"):
+            return Response(await self._fresh(), media_type="application/json")
+        if request.method == "GET" and request.url.path.endswith("/metrics"):
+            return Response(await self._metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body = envelope_bytes(NotFound("There is no such route.", code="unknown_route"))
+        return Response(body, 404, media_type="application/json")
 
     async def begin_drain(self) -> None:
         """Report every model as draining from now on."""
@@ -71,23 +76,14 @@ class Ops:
     async def _read(self) -> list[CloudCapacity]:
         status = await asyncio.to_thread(serve.status)
         app = status.applications.get(APP_NAME)
-        deployments = app.deployments if app else {}
-
-        def view(name: str) -> DeploymentView | None:
-            found = deployments.get(name)
-            if found is None:
-                return None
-            counts = {str(getattr(state, "value", state)): n for state, n in found.replica_states.items()}
-            return DeploymentView(str(getattr(found.status, "value", found.status)), counts)
-
         return list(
             await asyncio.gather(
                 *(
                     self._capacity(
                         model,
                         ServeView(
-                            ingress=view(INGRESS_NAME),
-                            model=view(deployment_name(model.model_id)),
+                            ingress=_view(app, INGRESS_NAME),
+                            model=_view(app, deployment_name(model.model_id)),
                             app_status=app.status.value if app else "NOT_STARTED",
                             draining=self._draining,
                         ),
@@ -103,19 +99,41 @@ class Ops:
         adapters = await asyncio.to_thread(store.digests) if store else {}
         return capacity_of(model, view, loads, adapters)
 
+    async def _metrics(self) -> str:
+        """vLLM's own metrics of every replica that runs and answers in time; no sleeping model is woken."""
+        app = (await asyncio.to_thread(serve.status)).applications.get(APP_NAME)
+        views = [(model, _view(app, deployment_name(model.model_id))) for model in self._models]
+        awake = [model for model, view in views if view is not None and view.running]
+        answers = await asyncio.gather(*(self._asked(model, "engine_metrics") for model in awake))
+        return merged({name: text for each in answers for name, text in each})
+
     async def _loads(self, model: OpsModel) -> list[ReplicaLoad]:
         """The load of each replica that answers in time. Only asked where Serve lists running replicas."""
+        answers = await self._asked(model, "engine_stats")
+        return [ReplicaLoad(**answer) for answer in answers if isinstance(answer, dict)]
+
+    async def _asked(self, model: OpsModel, method: str) -> list[Any]:
+        """What each replica of a model says to `method`, of those that answer in time."""
         handle = self._handles.get(model.model_id)
         if handle is None:
             handle = serve.get_deployment_handle(deployment_name(model.model_id), APP_NAME)
             self._handles[model.model_id] = handle
         try:
-            answers: list[Any] = await handle.broadcast("engine_stats").results_async(
+            answers: list[Any] = await handle.broadcast(method).results_async(
                 timeout_s=_ANSWER_TIMEOUT_S, return_exceptions=True
             )
         except (DeploymentUnavailableError, RayServeException, RayError, TimeoutError):
             return []
-        return [ReplicaLoad(**answer) for answer in answers if isinstance(answer, dict)]
+        return [answer for answer in answers if not isinstance(answer, Exception)]
+
+
+def _view(app: Any, name: str) -> DeploymentView | None:
+    """A deployment of an application's status; None where there is none."""
+    found = app.deployments.get(name) if app else None
+    if found is None:
+        return None
+    counts = {str(getattr(state, "value", state)): n for state, n in found.replica_states.items()}
+    return DeploymentView(str(getattr(found.status, "value", found.status)), counts)
 
 
 def build(args: dict[str, Any]) -> Application:

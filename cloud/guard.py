@@ -29,6 +29,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+ADMIN_PREFIX = "/cloud/v1/"
+"""Routes below it need a key of scope admin."""
 
 
 class Guard:
@@ -54,7 +56,7 @@ class Guard:
             return
         endpoint = endpoint_of(scope)
         if endpoint is None:
-            await self._app(scope, receive, send)
+            await self._pass_on(scope, receive, send)
             return
         try:
             _check_headers(scope)
@@ -67,12 +69,26 @@ class Guard:
             return
         await self._app(scope, _replayed(raw, receive), send)
 
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Routes without a body of OpenAI's. What changes something takes JSON alone: no foreign page may send it."""
+        try:
+            if scope["type"] == "http" and scope["method"] == "POST" and path_of(scope).startswith(ADMIN_PREFIX):
+                _check_headers(scope)
+        except ClientError as error:
+            await respond(error, send)
+            return
+        await self._app(scope, receive, send)
+
     def _admit(self, scope: Scope) -> None:
         """Whoever has no key is turned away before a byte of the body is read."""
         if not self._keys or scope["type"] != "http":
             return
         values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"authorization"]
-        if KeyScope.INFERENCE not in authenticate(values, self._keys).scopes:
+        scopes = authenticate(values, self._keys).scopes
+        if path_of(scope).startswith(ADMIN_PREFIX):
+            if KeyScope.ADMIN not in scopes:
+                raise Forbidden("This key may not change what is loaded.")
+        elif KeyScope.INFERENCE not in scopes:
             raise Forbidden("This key may not ask models.")
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
@@ -128,11 +144,15 @@ def endpoint_of(scope: Scope) -> Endpoint | None:
     """The route that asks a model, if it is one."""
     if scope["type"] != "http" or scope["method"] != "POST":
         return None
-    # Serve mounts the application below its route prefix; the path that the client used is the whole.
     try:
-        return Endpoint(scope["path"].removeprefix(scope.get("root_path", "")))
+        return Endpoint(path_of(scope))
     except ValueError:
         return None
+
+
+def path_of(scope: Scope) -> str:
+    """The path inside this application: Serve mounts it below a prefix, and tells the whole that the client used."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def _check_headers(scope: Scope) -> None:

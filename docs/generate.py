@@ -15,8 +15,7 @@ DOCS = Path(__file__).parent
 PAGES = {
     **settings.PAGES,
     "commands.md": commands.page,
-    "http.md": routes.page,
-    "openapi.json": routes.openapi,
+    **routes.PAGES,
     "metrics.md": metrics.page,
     "errors.md": errors.page,
 }

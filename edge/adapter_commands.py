@@ -46,7 +46,7 @@ def register(
     from edge import adapter_console  # noqa: PLC0415 - needs the edge extra, `--help` does not
 
     settings = _settings(config)
-    full = _full(name or file.stem, settings)
+    full = _full(file.stem if name is None else name, settings)
     if url is not None:
         shown = adapter_console.upload(url, key_file, full, file, base_digest)
     else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,15 +18,21 @@ from rich.table import Table
 from edge.console import key_header, library, print_facts, print_json, text_console
 from edge.custody import adapters_of
 from edge.packages.adapters.adapter import ADAPTER_FILE, Adapter, AdapterName
+from edge.packages.adapters.file import REJECTIONS
 from edge.packages.adapters.store import AdapterStore, Registration
 from edge.packages.signing_key import SigningKey
 from edge.packages.staging import Incoming
 from edge.service.adapters.surface import ROUTE
 from edge.settings import EdgeSettings
-from shared.errors import BackendStatus, BackendUnreachable, InvalidRequest, NotFound, TrustError
+from shared.errors import AdapterRejected, BackendStatus, BackendUnreachable, InvalidRequest, NotFound, TrustError
 
 _ANSWER_LIMIT_S = 180.0
 """A load starts an engine, which takes seconds on a busy device."""
+_REFUSED_AS: dict[str, type[InvalidRequest | TrustError]] = {
+    **{kind.default_code: kind for kind in TrustError.__subclasses__()},
+    **dict.fromkeys(REJECTIONS, AdapterRejected),
+}
+"""What an agent refuses ends the command as what is refused here does."""
 
 
 def agent_of(settings: EdgeSettings) -> str:
@@ -48,34 +57,52 @@ def register(
 ) -> dict[str, Any]:
     """Install `file` on this machine; raises as `AdapterStore.register`."""
     parsed = AdapterName.parse(name)
-    if not file.is_file():
-        raise NotFound(f"{file} does not exist.", param="file")
-    wanted = Registration(
-        name=parsed,
-        incoming=Incoming(ADAPTER_FILE, file.stat().st_size, lambda: file.open("rb")),
-        source="file",
-        rank_limit=settings.adapters.rank_limit,
-        base_digest=base_digest,
-        signing_key=SigningKey.read(sign_with) if sign_with is not None else None,
-    )
-    if wanted.incoming.size_bytes > settings.adapters.limit:
-        raise InvalidRequest(
-            f"{file} has {wanted.incoming.size_bytes} bytes; at most {settings.adapters.limit} are registered "
-            "(edge.adapters.limit).",
-            param="file",
+    with _opened(file) as content:
+        size_bytes = os.fstat(content.fileno()).st_size
+        if size_bytes > settings.adapters.limit:
+            raise InvalidRequest(
+                f"{file} has {size_bytes} bytes; at most {settings.adapters.limit} are registered "
+                "(edge.adapters.limit).",
+                param="file",
+            )
+        wanted = Registration(
+            name=parsed,
+            incoming=Incoming(ADAPTER_FILE, size_bytes, lambda: contextlib.nullcontext(content)),
+            source="file",
+            rank_limit=settings.adapters.rank_limit,
+            base_digest=base_digest,
+            signing_key=SigningKey.read(sign_with) if sign_with is not None else None,
         )
-    return _registered(parsed, _store(settings).register(wanted, library(settings).show(parsed.base)))
+        return _registered(parsed, _store(settings).register(wanted, library(settings).show(parsed.base)))
 
 
 def upload(url: str, key_file: Path | None, name: str, file: Path, base_digest: str | None) -> dict[str, Any]:
     """Send `file` to the agent at `url`."""
     query = f"?base_digest={base_digest}" if base_digest else ""
     address = f"{url.rstrip('/')}{ROUTE}/{AdapterName.parse(name)}{query}"
+    with _opened(file) as content:
+        try:
+            return _ask("PUT", address, key_file, content)
+        except InvalidRequest as refused:
+            raise _REFUSED_AS.get(refused.code, InvalidRequest)(refused.message, code=refused.code) from None
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """The file, by whatever links; never a pipe or a device, which would be waited for without end.
+
+    Raises:
+        NotFound: it cannot be read. InvalidRequest: it is no file.
+    """
     try:
-        with file.open("rb") as data:
-            return _ask("PUT", address, key_file, data)
+        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise NotFound(f"{file} cannot be read: {error.strerror}.", param="file") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise InvalidRequest(f"{file} is no file.", param="file")
+    with os.fdopen(fd, "rb") as content:
+        yield content
 
 
 def act(url: str, key_file: Path | None, name: str, action: str) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Coroutine
 from functools import partial
 from typing import Any
@@ -17,17 +16,21 @@ from edge.enrolment import Enrolment, enrolment_in, reporter_of, router_url_of
 from edge.heat import thermal_watch
 from edge.packages.lease import lease
 from edge.planning import Prepared, prepare, unvouched
+from edge.presence import Presence
+from edge.request_limits import request_limits
 from edge.runtime.port import Engine, EngineState, EngineStatus
 from edge.runtime.supervisor import SupervisedEngine
 from edge.service import surface
 from edge.service.admission import Admission
 from edge.service.calibration import Calibration
 from edge.service.counting import Counting
+from edge.service.embedding import Embeddings
 from edge.service.engine_client import EngineClient
 from edge.service.gauges import Gauges
-from edge.service.generation import Generation, GenerationLimits
-from edge.service.heartbeat import HeartbeatSender, Identity, Load, build
+from edge.service.generation import Generation
+from edge.service.heartbeat import HeartbeatSender, Load, build
 from edge.service.rates import Rates
+from edge.service.relayed import RelayedMetrics
 from edge.service.served import Served
 from edge.service.thermal.threads import ThreadsFollower
 from edge.service.tuning_watch import TuningWatch
@@ -124,7 +127,7 @@ class Agent:
         self._calibration = Calibration(self.client, self.admission, self.rates)
         joined = enrolment_in(settings.enrolment_dir)
         self._router_url = router_url_of(settings, joined)
-        self._identity = _identity(settings, joined, port)
+        self._presence = Presence(settings, joined, port=port, clock=clock, on_change=self._changed)
         self.heartbeat = self._heartbeat(metrics, joined)
         self.parts = self._parts(registry, metrics)
         self.web = surface.build(self.parts, keys=settings.api_keys)
@@ -171,6 +174,7 @@ class Agent:
             slots_busy=self.admission.busy,
             queued=self.admission.queued,
             queue_limit=self.admission.queue_limit,
+            slot_wait_s=self.admission.told_wait_s,
             prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
             decode_tokens_per_s=self.rates.decode_tokens_per_s,
             memory_available_bytes=self.memory.available_bytes,
@@ -182,7 +186,7 @@ class Agent:
         """What `isthmus edge ps` shows."""
         engine = self._engine.status
         reason = surface.readiness(self.parts)
-        beat = build(self._identity, self.load(), sequence=0)
+        beat = build(self._presence.identity or self._presence.local, self.load(), sequence=0)
         return {
             "ready": reason is None,
             "not_ready_reason": reason.code if reason is not None else None,
@@ -231,7 +235,7 @@ class Agent:
         ]
         if self._settings.speculation.mode == "auto":
             loops.append(self.speculation.run())
-        return loops if self.heartbeat is None else [*loops, self.heartbeat.run()]
+        return loops if self.heartbeat is None else [*loops, self._presence.run(), self.heartbeat.run()]
 
     async def _announce_drain(self) -> None:
         await self.lifecycle.drain_started.wait()
@@ -322,7 +326,8 @@ class Agent:
         reporter = reporter_of(self._settings, joined, self._clock)
         if reporter is None:
             return None
-        return HeartbeatSender(reporter, self._identity, self.load, clock=self._clock, metrics=metrics)
+        presence = self._presence
+        return HeartbeatSender(reporter, lambda: presence.identity, self.load, clock=self._clock, metrics=metrics)
 
     def _show_speculation(self) -> None:
         watch = self.speculation
@@ -337,6 +342,15 @@ class Agent:
             engine=self._engine,
             served=self.served,
             generation=self._generation(metrics),
+            embeddings=Embeddings(
+                self.served,
+                self.client,
+                self.admission,
+                self.lifecycle,
+                request_limits(self._settings),
+                metrics=metrics,
+                clock=self._clock,
+            ),
             counting=Counting(self.served, self.client, self.lifecycle, body_bytes=self._settings.limits.body_bytes),
             adapters=self.adapters,
             model=self._settings.model,
@@ -345,6 +359,7 @@ class Agent:
             lifecycle=self.lifecycle,
             clock=self._clock,
             registry=registry,
+            relayed=RelayedMetrics(self.client, self.admission, sleeps=self._settings.engine.sleep_after_s > 0),
             status=self.status,
             retry_after_hot_s=self._retry_after_hot_s,
             adapter_limit_bytes=self._settings.adapters.limit,
@@ -352,41 +367,16 @@ class Agent:
         )
 
     def _generation(self, metrics: EdgeMetrics) -> Generation:
-        settings = self._settings
-        limits = GenerationLimits(
-            body_bytes=settings.limits.body_bytes,
-            connections=settings.limits.connections,
-            body_s=settings.limits.body_s,
-            client_stall_s=settings.limits.client_stall_s,
-            grammar_s=settings.limits.grammar_s,
-            keepalive_s=settings.keepalive_s,
-            idle_limit_s=settings.idle_limit_s,
-            exact_adapters=settings.engine.deterministic,
-        )
         return Generation(
             self.served,
             self.client,
             self.admission,
             self.adapters,
             self.lifecycle,
-            limits,
+            request_limits(self._settings),
             rates=self.rates,
             metrics=metrics,
             clock=self._clock,
             measures=lambda: self.thermal.measures,
             observe=self.speculation.record,
         )
-
-
-def _identity(settings: EdgeSettings, joined: Enrolment | None, port: int) -> Identity:
-    """The name that was joined under stays, whatever the host is called since."""
-    return Identity(
-        backend_id=settings.backend_id or (joined.backend_id if joined is not None else settings.fleet_id()),
-        instance=secrets.token_hex(8),
-        url=settings.advertise_url or _url(settings.host, port),
-        zone=settings.zone,
-    )
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -20,7 +20,7 @@ from edge.packages.library import Library
 from edge.packages.progress import Progress as Step
 from edge.packages.progress import ProgressListener, ignore
 from edge.packages.sources.address import RemoteRules
-from edge.service.surface import STATUS_ROUTE
+from edge.service.openapi import STATUS_ROUTE
 from edge.settings import EdgeSettings
 from shared.errors import BackendStatus, BackendUnreachable, SettingsError, TrustError
 

@@ -17,6 +17,7 @@ from shared import enrolment
 from shared.clock import Clock
 from shared.enrolment import Join, Joined
 from shared.errors import BackendUnreachable, IsthmusError, SettingsError
+from shared.http.tls import ClientTls
 from shared.local_keys import local_key
 from shared.secret_files import secret_in
 from shared.state.port import StateStore
@@ -43,7 +44,7 @@ def join(settings: EdgeSettings, router_url: str, token: str) -> Enrolment:
     """Join the router at `router_url` with `token`; a key is made where there is none.
 
     Raises:
-        SettingsError: key or result cannot be read or written, or the address is none.
+        SettingsError: key, certificates or result cannot be read or written, or the address is none.
         BackendUnreachable: no router answers there.
         IsthmusError: the router refuses, for the reason given.
     """
@@ -61,7 +62,7 @@ def join(settings: EdgeSettings, router_url: str, token: str) -> Enrolment:
     except ValidationError:
         raise SettingsError("This is no token of a router.", param="token") from None
     base_url = router_url.rstrip("/").removesuffix("/v1")
-    joined = asyncio.run(_sent(base_url, body))
+    joined = asyncio.run(_sent(base_url, body, _tls_to(base_url, settings)))
     try:
         result = Enrolment(router_url=base_url, backend_id=joined.backend_id, device_id=joined.device_id)
     except ValidationError:
@@ -115,7 +116,7 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     """Where this agent reports: to a Redis, to a router that the settings name, to the one that it joined, or nowhere.
 
     Raises:
-        SettingsError: a key cannot be read, or the client of Redis is not installed.
+        SettingsError: a key or certificate cannot be read, or the client of Redis is not installed.
     """
     router = settings.router
     if router.redis is not None:
@@ -124,12 +125,21 @@ def reporter_of(settings: EdgeSettings, joined: Enrolment | None, clock: Clock) 
     if url is None:
         return None
     given = secret_in(router.key_file, "edge.router.key_file")
-    return HttpReporter(url, key=lambda: given or local_key(url, "agent"), sign=signer_in(settings.enrolment_dir))
+    tls = _tls_to(url, settings)
+    sign = signer_in(settings.enrolment_dir)
+    return HttpReporter(url, key=lambda: given or local_key(url, "agent"), sign=sign, tls=tls)
 
 
 def router_url_of(settings: EdgeSettings, joined: Enrolment | None) -> str | None:
     """The router that is reported to over HTTP; None where there is none."""
     return settings.router.url or (joined.router_url if joined is not None else None)
+
+
+def _tls_to(url: str, settings: EdgeSettings) -> ClientTls | None:
+    """How the router at `url` is reached; None where that takes no certificates."""
+    if not url.startswith("https://"):
+        return None
+    return ClientTls(settings.router.tls.files(), setting="edge.router.tls")
 
 
 def _redis(settings: RedisSettings, clock: Clock) -> StateStore:
@@ -151,7 +161,7 @@ def _made_key(folder: Path) -> SigningKey:
     return key
 
 
-async def _sent(base_url: str, body: Join) -> Joined:
+async def _sent(base_url: str, body: Join, tls: ClientTls | None) -> Joined:
     timeout = aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S)
     try:
         async with (
@@ -161,6 +171,7 @@ async def _sent(base_url: str, body: Join) -> Joined:
                 data=body.model_dump_json(),
                 headers={"Content-Type": "application/json"},
                 allow_redirects=False,
+                ssl=True if tls is None else tls.context,
             ) as response,
         ):
             status, raw = response.status, await response.content.read(_ANSWER_BYTES)

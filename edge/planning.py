@@ -19,7 +19,7 @@ from edge.runtime.plan import PlanRequest, StaticPlan
 from edge.settings import EdgeSettings
 from edge.tuning import TuningJob, is_open, known, tuned
 from shared import logs
-from shared.errors import TrustError
+from shared.errors import NotFound, TrustError
 
 _log = logs.get("edge")
 
@@ -104,6 +104,8 @@ def plan_request(settings: EdgeSettings) -> PlanRequest:
         sleep_after_s=settings.engine.sleep_after_s,
         reserve_bytes=settings.memory.reserve,
         lock_weights=settings.memory.lock,
+        draft_tokens=settings.speculation.draft_tokens,
+        ngram_tokens=settings.speculation.ngram_tokens,
     )
 
 
@@ -116,7 +118,10 @@ def _drafting(settings: EdgeSettings, package: Package) -> Drafting | None:
     name = settings.speculation.draft
     if name is None or settings.speculation.mode == "off":
         return None
-    draft = package_to_serve(settings.model_copy(update={"model": name}), unvouched)
+    try:
+        draft = package_to_serve(settings.model_copy(update={"model": name}), unvouched)
+    except NotFound as error:
+        raise NotFound(f"edge.speculation.draft: {error.message}", param="edge.speculation.draft") from None
     found = drafting(package, draft)
     if found.mismatch is not None:
         _log.warning("draft_does_not_fit", draft=name, reason="vocab_mismatch", differs=found.mismatch)

@@ -24,7 +24,7 @@ from edge.packages.outline import Outline, outline_of_file, outline_of_package
 from edge.packages.package import Package
 from edge.planning import plan_request, tuning_job
 from edge.runtime.forecast import Ground, engine_version, measurements_dir, model_of, other_device, this_device
-from edge.runtime.plan import BATCH_TOKENS
+from edge.runtime.plan import batch_tokens, ubatch_tokens
 from edge.runtime.prediction import CONTEXTS_TOKENS, Compared, Row, compare
 from edge.scheduling.engine_settings import EngineSettings, engine_settings
 from edge.scheduling.graph import Model
@@ -60,6 +60,8 @@ def show(
         raise SettingsError(
             f"context is {demand.context_tokens}; the model was trained for {trained} tokens.", param="context"
         )
+    tuning = _tuning(settings, name) if profile is None else None
+    demand = _as_read(demand, settings, outline, tuning)
     ground = _ground(model, profile, demand, threads)
     plan = schedule(model, ground.units, demand, decode_units=ground.decode_units)
     engine = engine_settings(
@@ -68,7 +70,7 @@ def show(
         outline.geometry.layers,
         decode_by_threads=ground.decode_by_threads,
         prefill_by_threads=ground.prefill_by_threads,
-        tuning=_tuning(settings, name) if profile is None else None,
+        tuning=tuning,
     )
     if as_json:
         print_json(_as_dict(outline, ground, demand, plan, engine))
@@ -124,6 +126,13 @@ def calibrate(settings: EdgeSettings, name: str, profile: str | None) -> None:
         )
     with Console(stderr=True).status("", spinner="line") as status:
         asyncio.run(job.run(lambda now: status.update(f"{now.done} of {now.steps} trials")))
+
+
+def _as_read(demand: Demand, settings: EdgeSettings, outline: Outline, tuning: Tuning | None) -> Demand:
+    """`demand` with the batches in which the engine reads a prompt."""
+    request = dataclasses.replace(plan_request(settings), pooling=outline.pooling)
+    batch = batch_tokens(request) if tuning is None else tuning.batch_tokens
+    return dataclasses.replace(demand, batch_tokens=batch, ubatch_tokens=min(batch, ubatch_tokens(request)))
 
 
 def _tuning(settings: EdgeSettings, name: str) -> Tuning | None:
@@ -196,7 +205,7 @@ def _print(
     console.print()
     console.print(_operators(plan, every=every))
     console.print()
-    console.print(_engine(engine))
+    console.print(_engine(engine, demand))
 
 
 def _notes(outline: Outline, ground: Ground, plan: Schedule, engine: EngineSettings) -> list[str]:
@@ -264,13 +273,13 @@ def _layers(layers: list[int]) -> str:
     return f"{distinct[0]}-{distinct[-1]}" if whole and len(distinct) > 1 else ",".join(map(str, distinct))
 
 
-def _engine(engine: EngineSettings) -> Table:
+def _engine(engine: EngineSettings, demand: Demand) -> Table:
     table = Table("engine setting", "value", box=None)
     table.add_row("n_gpu_layers", str(engine.n_gpu_layers))
     table.add_row("threads, decode", str(engine.threads))
     table.add_row("threads, prefill", str(engine.threads_batch))
     table.add_row("spinning", engine.spin.value)
-    table.add_row("batch", str(engine.batch_tokens or BATCH_TOKENS))
+    table.add_row("batch", str(demand.batch_tokens))
     table.add_row("chosen by", engine.chosen_by.value)
     if engine.stall_s is not None:
         table.add_row("stall by a long prompt", f"{engine.stall_s:.2f} s")

@@ -7,12 +7,23 @@ import re
 import socket
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
 
 from edge.speed_settings import EngineSettings, SpeculationSettings
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
+from shared.http.settings import CertificateSettings
 from shared.keys import ApiKey, Scope
 from shared.settings import SectionSettings, home
 from shared.state.settings import RedisSettings
@@ -20,11 +31,27 @@ from shared.tracing.settings import TracingSettings
 
 DEFAULT_MODEL = "smollm2-135m-instruct"
 _LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-HttpUrl = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=512)]
+
+
+def _addressable(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        named = False
+    if not named:
+        raise ValueError("must name a server, and a port between 1 and 65535 if any")
+    return url
+
+
+HttpUrl = Annotated[
+    str, StringConstraints(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=512), AfterValidator(_addressable)
+]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class KeySettings(_Part):
@@ -231,6 +258,10 @@ class AdapterSettings(_Part):
     )
 
 
+class RouterTlsSettings(CertificateSettings):
+    """How a router with an https address is reached, in PEM; files that are replaced are used from the next report."""
+
+
 class RouterSettings(_Part):
     """Where this agent reports."""
 
@@ -240,6 +271,7 @@ class RouterSettings(_Part):
 
     url: HttpUrl | None = Field(default=None, description="Base URL of the router; none means no heartbeat.")
     key_file: Path | None = Field(default=None, description="File with a key of scope fleet:report.")
+    tls: RouterTlsSettings = Field(default=RouterTlsSettings(), description="TLS to a router with an https address.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -267,7 +299,9 @@ class EdgeSettings(SectionSettings, section="edge"):
         default=None, description="Key of this device and what it joined; default: device in the Isthmus home."
     )
     backend_id: BackendId | None = Field(default=None, description="Name in the fleet; default: from the host name.")
-    advertise_url: HttpUrl | None = Field(default=None, description="URL at which the router reaches this agent.")
+    advertise_url: HttpUrl | None = Field(
+        default=None, description="URL at which routers reach this agent; unset: by the address that leads to them."
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="Least level logged.")
     router: RouterSettings = Field(default=RouterSettings(), description="Where heartbeats go.")
     trust: TrustSettings = Field(default=TrustSettings(), description="Signatures of packages.")
@@ -292,8 +326,6 @@ class EdgeSettings(SectionSettings, section="edge"):
     def _reachable_with_keys_only(self) -> Self:
         if self.host not in _LOOPBACK and not self.keys:
             raise ValueError("listening beyond loopback needs at least one entry in edge.keys")
-        if self.host in ("0.0.0.0", "::") and self.router.url and not self.advertise_url:  # noqa: S104 - a check
-            raise ValueError("listening on every address needs edge.advertise_url, so that the router finds the agent")
         return self
 
     @property

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class EngineSettings(_Part):
@@ -53,6 +53,18 @@ class SpeculationSettings(_Part):
     )
     draft: str | None = Field(
         default=None, min_length=1, max_length=256, description="Installed package that may draft for the model."
+    )
+    draft_tokens: int = Field(
+        default=8,
+        ge=1,
+        le=64,
+        description="Tokens that an n-gram kind proposes at once; at most what a batch holds of all slots.",
+    )
+    ngram_tokens: int = Field(
+        default=6,
+        ge=2,
+        le=64,
+        description="Last tokens that must have stood in the context before, to propose what followed.",
     )
     margin_ratio: float = Field(default=0.05, ge=0, le=1, description="Gain below which plain decoding is kept.")
     dwell_s: float = Field(default=30.0, ge=1, description="Shortest time between two changes.")

@@ -31,7 +31,7 @@ class TuningJob:
         self._folder = folder
         self._identity = identity_of(request, plan.package, device)
         # As it is started unmeasured: a smaller batch that was chosen before must not bound the next choice.
-        basis = replace(plan.options, ubatch_tokens=ubatch_tokens(request))
+        basis = replace(plan.options, ubatch_tokens=_ubatch_tokens(request, plan.package))
         self._tuner = Tuner(plan.package, basis, cores=device.cores_usable, run_dir=run_dir)
 
     @property
@@ -52,7 +52,11 @@ class TuningJob:
 
 def identity_of(request: PlanRequest, package: Package, device: DeviceFacts) -> dict[str, str]:
     """What a tuning for this request depends on."""
-    return tunings.identity(device, engine_version(), package.digest, request.kv_type, ubatch_tokens(request))
+    return tunings.identity(device, engine_version(), package.digest, request.kv_type, _ubatch_tokens(request, package))
+
+
+def _ubatch_tokens(request: PlanRequest, package: Package) -> int:
+    return ubatch_tokens(replace(request, pooling=package.manifest.model.pooling))
 
 
 def known(request: PlanRequest, package: Package, device: DeviceFacts, folder: Path) -> Tuning | None:

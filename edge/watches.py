@@ -13,6 +13,7 @@ from edge.service.admission import Admission
 from edge.service.memory_watch import MemoryWatch
 from edge.service.speculation_watch import SpeculationWatch
 from edge.service.thermal.watch import ThermalWatch
+from edge.service.wait import Work
 from edge.settings import MemorySettings
 from edge.speed_settings import SpeculationSettings
 from shared.clock import Clock
@@ -20,6 +21,8 @@ from shared.fleet import ThermalLevel
 
 _SPECULATION_INTERVAL_S = 2.0
 _RETRY_LIMIT_MS = 8 * 3600 * 1000
+_SWAP = Work("swap", is_promised=True)
+"""Heat asks for it when the line is full, or nothing new is taken any more."""
 
 
 def memory_watch(settings: MemorySettings, engine: Engine, clock: Clock, on_change: Callable[[], None]) -> MemoryWatch:
@@ -51,8 +54,7 @@ def speculation_watch(
     policy = SpeculationPolicy(
         candidates=(
             *((SpeculationMode.DRAFT,) if draft is not None and draft.mismatch is None else ()),
-            SpeculationMode.NGRAM_MAP_K,
-            SpeculationMode.NGRAM_SIMPLE,
+            *SpeculationPolicy().candidates,
             *((SpeculationMode.NGRAM_MOD,) if settings.shared_memory else ()),
         ),
         margin_ratio=settings.margin_ratio,
@@ -66,7 +68,7 @@ def speculation_watch(
         clock=clock,
         level=lambda: thermal.level if not thermal.measures.speculation else ThermalLevel.NOMINAL,
         has_room=lambda: memory.has_room,
-        alone=lambda: admission.slot(admission.slots),
+        alone=lambda: admission.slot(admission.slots, work=_SWAP),
         interval_s=min(_SPECULATION_INTERVAL_S, settings.dwell_s),
         on_change=on_change,
     )

@@ -34,7 +34,7 @@ from shared.tracing.settings import TracingSettings
 
 CHART = Path(__file__).parent / "isthmus"
 KUBERNETES = "v1.36.0-local-strict"
-CLOUD_SECTION = ("models", "accelerator", "ingress", "life", "tracing", "port", "log_level")
+CLOUD_SECTION = ("models", "accelerator", "ingress", "life", "keys", "tracing", "port", "log_level")
 """Settings that mean something in a cluster; `host` and `ray` describe a process that starts Ray by itself."""
 
 

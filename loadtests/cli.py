@@ -1,4 +1,4 @@
-"""`isthmus loadtest`: run a scenario and judge it, record what a cloud sees, compare two runs, simulate a fleet."""
+"""`isthmus loadtest`: run a scenario and judge it, record what a cloud sees, compare runs, simulate a fleet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
@@ -15,9 +15,13 @@ from rich.console import Console
 from loadtests.compare_command import compare
 from loadtests.settings import FaultName, LoadtestSettings
 from loadtests.simulation.command import simulate
+from loadtests.simulation.validate_command import validate
 from loadtests.workload.arrivals import Shape
 from shared.errors import SettingsError
 from shared.settings import home, load
+
+if TYPE_CHECKING:
+    from loadtests.workload.scenario import Scenario
 
 app = typer.Typer(help="Drive a running stack with streaming users and report what they saw.", no_args_is_help=True)
 MISSED, INVALID = 1, 3
@@ -68,6 +72,8 @@ def run_command(
         route=route, max_tokens=max_tokens, seed=seed, recorder=recorder, report=report,
     )  # fmt: skip
     objectives = read_slo(slo or SHIPPED)
+    if settings.report is not None and not settings.report.parent.is_dir():
+        raise SettingsError(f"There is no folder {settings.report.parent} for the report.", param="--report")
     folder = _folder(out, scenario)
     faults = [_fault(name) for name in fault or ()]
     result = asyncio.run(_run(folder, settings, faults, objectives))
@@ -94,12 +100,18 @@ async def _run(folder: Path, settings: LoadtestSettings, faults: list[FaultName]
 
 
 @app.command("scenarios")
-def scenarios_command() -> None:
+def scenarios_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print mix and lengths of each as JSON.")] = False,
+) -> None:
     """List the scenarios that ship."""
     from loadtests.workload.scenario import read_scenario, shipped  # noqa: PLC0415
 
-    for name in shipped():
-        typer.echo(f"{name:12} {read_scenario(name).about}")
+    scenarios = {name: read_scenario(name) for name in shipped()}
+    if as_json:
+        typer.echo(orjson.dumps([_described(name, each) for name, each in scenarios.items()]).decode())
+        return
+    for name, scenario in scenarios.items():
+        typer.echo(f"{name:12} {scenario.about}")
 
 
 @app.command("recorder")
@@ -132,6 +144,11 @@ def seconds_of(text: str) -> int:
     return total
 
 
+def _described(name: str, scenario: Scenario) -> dict[str, Any]:
+    sizes = {str(kind): scenario.sizes_of(kind).model_dump(mode="json") for kind in scenario.mix}
+    return {"name": name, **scenario.model_dump(mode="json", exclude={"sizes"}), "lengths_tokens": sizes}
+
+
 def _fault(name: str) -> FaultName:
     from typing import get_args  # noqa: PLC0415
 
@@ -161,3 +178,4 @@ def _folder(out: Path | None, scenario: str) -> Path:
 
 app.command("compare")(compare)
 app.command("simulate")(simulate)
+app.command("validate")(validate)

@@ -19,6 +19,9 @@ from loadtests.streaming import Failure, Limits, Outcome, StreamMeter
 
 TIER_HEADER = "x-isthmus-tier"
 _REFUSALS = frozenset({"privacy_unavailable", "blocked_by_policy"})
+_COME_AGAIN = frozenset({429, 503})
+_LONGEST_WAIT_S = 60.0
+"""The official client of OpenAI follows no longer wait."""
 _ENVELOPE_BYTES = 64 * 1024
 
 
@@ -41,23 +44,57 @@ def send(
     """POST `body` to `url` and follow the answer to its end.
 
     Times count from `due_s`, the monotonic second at which the request was to be sent (None: from now), so that a
-    generator that is late makes nothing look faster.
+    generator that is late makes nothing look faster. A refusal with `Retry-After` is followed as often as `limits` say,
+    within the limit of a whole answer: the times of what comes in the end include all of it.
     """
     started_s = time.monotonic() if due_s is None else due_s
+    told_to_wait = 0
+    while True:
+        outcome, wait_s = _attempt(pool, url, body, headers, limits, streamed=streamed, started_s=started_s)
+        in_time = wait_s is not None and time.monotonic() + wait_s - started_s < limits.total_s
+        if wait_s is None or told_to_wait == limits.retries or not in_time:
+            return replace(outcome, told_to_wait=told_to_wait)
+        told_to_wait += 1
+        time.sleep(wait_s)
+
+
+def _attempt(
+    pool: urllib3.PoolManager,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    limits: Limits,
+    *,
+    streamed: bool,
+    started_s: float,
+) -> tuple[Outcome, float | None]:
+    """One sending, and after how many seconds the server wants to be asked again."""
+    sent_s = time.monotonic()
     try:
         response = pool.request("POST", url, body=body, headers=headers, preload_content=False)
     except HTTPError as error:
-        return Outcome(failure=_failure_of(error), status=None, total_ms=_ms_since(started_s))
+        return Outcome(failure=_failure_of(error), status=None, total_ms=_ms_since(started_s)), None
     tier = response.headers.get(TIER_HEADER)
     if response.status != 200:
-        return _refusal(response, started_s, tier)
+        return _refusal(response, started_s, tier), _wait_s(response)
     if not streamed:
-        return _whole(response, started_s, tier)
-    meter = StreamMeter(started_s=started_s, limits=limits)
+        return _whole(response, started_s, tier), None
+    meter = StreamMeter(started_s=started_s, sent_s=sent_s, limits=limits)
     _follow(response, meter)
     outcome = meter.outcome(tier=tier)
     _let_go(response, reuse=outcome.failure is None)
-    return outcome
+    return outcome, None
+
+
+def _wait_s(response: urllib3.BaseHTTPResponse) -> float | None:
+    """What a 429 or 503 says of coming again, where the official client of OpenAI would come again."""
+    if response.status not in _COME_AGAIN or response.headers.get("x-should-retry") == "false":
+        return None
+    try:
+        wait_s = float(response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    return wait_s if 0 < wait_s <= _LONGEST_WAIT_S else None
 
 
 def _follow(response: urllib3.BaseHTTPResponse, meter: StreamMeter) -> None:

@@ -66,6 +66,7 @@ def compare_runs(a: Run, b: Run, *, seed: int = 1) -> list[Compared]:
         ("answers/s", lambda row: float("failure" not in row), True),
         ("tokens/s", lambda row: 0.0 if "failure" in row else float(row.get("output_tokens", 0)), True),
         ("failed share", lambda row: float("failure" in row), False),
+        ("told to wait share", lambda row: float("told_to_wait" in row), False),
         ("edge share", lambda row: float("failure" not in row and row.get("tier") == "edge"), False),
     )
     compared += [_sums(a, b, name, of, dice, per_second=per_second) for name, of, per_second in shares]

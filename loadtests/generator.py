@@ -45,7 +45,9 @@ class Generator:
     def __init__(self, environment: Any) -> None:
         self.environment = environment
         self.settings = settings = load(LoadtestSettings, "loadtest")
-        self.limits = Limits(stall_s=settings.stall_s, total_s=settings.total_s, gap_s=settings.gap_s)
+        self.limits = Limits(
+            stall_s=settings.stall_s, total_s=settings.total_s, gap_s=settings.gap_s, retries=settings.retries
+        )
         self.host = (environment.host or settings.host).rstrip("/")
         self.seed = 1 if settings.seed is None else settings.seed
         self.workload = Workload(
@@ -210,7 +212,7 @@ class Generator:
 
 _PLAN = {
     "scenario", "model", "adapters", "route", "rate_per_s", "shape", "seed", "run_id", "workers", "max_tokens",
-    "canary_ratio", "personal",
+    "canary_ratio", "personal", "retries",
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ SETTLING_S = 10.0
 Spread = Literal["ttft_ms", "content_ms", "total_ms", "tpot_ms", "longest_gap_ms"]
 Figure = Literal[
     "failed_ratio", "requests_per_s", "output_tokens_per_s", "edge_ratio", "stalls", "leaks", "privacy_violations",
-    "wrong_tier", "unfinished",
+    "wrong_tier", "unfinished", "told_to_wait_ratio",
 ]  # fmt: skip
 Point = Literal["min", "p50", "p90", "p95", "p99", "max"]
 _SPREADS = ("ttft_ms", "content_ms", "total_ms", "tpot_ms", "longest_gap_ms")

@@ -153,6 +153,8 @@ def _plan(
         "seed": settings.seed,
         "run_id": settings.run_id,
         "route": settings.route,
+        "max_tokens": settings.max_tokens,
+        "canary_ratio": settings.canary_ratio,
         "faults_asked": list(faults),
         "lengths_tokens": {
             str(kind): scenario.sizes_of(kind).model_dump(mode="json") for kind in scenario.mix if scenario.mix[kind]

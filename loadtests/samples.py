@@ -46,8 +46,10 @@ def to_dict(sample: Sample) -> dict[str, Any]:
         "status": outcome.status,
         "code": outcome.code,
         "tier": outcome.tier,
+        "prompt_tokens": outcome.prompt_tokens,
         "output_tokens": outcome.output_tokens,
         "stalls": outcome.stalls or None,
+        "told_to_wait": outcome.told_to_wait or None,
         **{measure: _rounded(getattr(outcome, measure)) for measure in MEASURES},
     }
     return {name: value for name, value in values.items() if value is not None}

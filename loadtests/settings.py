@@ -84,6 +84,13 @@ class LoadtestSettings(SectionSettings, section="loadtest"):
         description="What the tested policy does with personal data: where it is masked, the cloud may answer, and a "
         "recorder alone can tell a leak.",
     )
+    retries: int = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="How often a 429 or 503 with Retry-After is waited for and sent again (OpenAI's client: 2); times "
+        "include the waits. 0: each one is a failure.",
+    )
     connect_s: float = Field(default=5.0, gt=0, le=600, description="Limit for opening a connection.")
     stall_s: float = Field(
         default=30.0, gt=0, le=3_600, description="Silence (no answer, or no content) that counts as a stall."

@@ -59,6 +59,8 @@ class Outcome:
     tpot_ms: float | None = None
     """Time per output token after the first; None without usage or with fewer than two tokens."""
     output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    """As the backend's own usage counts them."""
     tier: str | None = None
     content_ms: float | None = None
     """First text of the answer itself; later than `ttft_ms` where a model reasons first."""
@@ -68,6 +70,8 @@ class Outcome:
     """Silences between two texts that were longer than the limit for a smooth answer."""
     code: str | None = None
     """Machine code of a refusal, from the error envelope."""
+    told_to_wait: int = 0
+    """Refusals with a time to wait that came before, each of which was waited for. Times include them."""
 
     @property
     def label(self) -> str:
@@ -79,17 +83,20 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When to give up (seconds): silence, and one whole answer; and which silence between texts is a stall."""
+    """When to give up (seconds): silence, and one whole answer; which silence between texts is a stall; and how often
+    a refusal that says when to come again is followed."""
 
     stall_s: float
     total_s: float
     gap_s: float = 1.0
+    retries: int = 0
 
 
 class StreamMeter:
     """Follows one answer of status 200. Feed it bytes as they arrive until `is_over`, then ask for the outcome."""
 
-    def __init__(self, *, started_s: float, limits: Limits) -> None:
+    def __init__(self, *, started_s: float, limits: Limits, sent_s: float | None = None) -> None:
+        """Times count from `started_s`, silence from `sent_s` (None: the same moment)."""
         self._started_s = started_s
         self._limits = limits
         self._cutter = EventCutter()
@@ -98,8 +105,9 @@ class StreamMeter:
         self._last_s: float | None = None
         self._gap_s = 0.0
         self._stalls = 0
-        self._progress_s = started_s
+        self._progress_s = started_s if sent_s is None else sent_s
         self._tokens: int | None = None
+        self._prompt_tokens: int | None = None
         self._failure: Failure | None = None
         self._over_s: float | None = None
 
@@ -139,6 +147,7 @@ class StreamMeter:
             content_ms=self._ms(self._content_s),
             tpot_ms=self._tpot_ms(),
             output_tokens=self._tokens,
+            prompt_tokens=self._prompt_tokens,
             tier=tier,
             longest_gap_ms=None if self._first_s is None else self._gap_s * 1000,
             stalls=self._stalls,
@@ -156,6 +165,7 @@ class StreamMeter:
             self._progress_s = now_s
             if facts.usage is not None:
                 self._tokens = _count(facts.usage.get("completion_tokens"))
+                self._prompt_tokens = _count(facts.usage.get("prompt_tokens"))
             # An event in the middle of an answer is text; the first and the closing ones are looked into.
             unclear = self._content_s is None or facts.usage is not None or facts.finished
             any_text, answer_text = texts_of(event) if unclear else (True, True)

@@ -35,6 +35,8 @@ def summary_of(rows: Sequence[Row], duration_s: float, *, begun: int | None = No
         "requests_per_s": _rate(len(good), duration_s),
         "output_tokens_per_s": _rate(tokens, duration_s),
         "stalls": sum(row.get("stalls", 0) for row in good),
+        "told_to_wait": sum("told_to_wait" in row for row in rows),
+        "told_to_wait_ratio": ratio(sum("told_to_wait" in row for row in rows), len(rows)),
         "canaries": sum(bool(row.get("canary")) for row in rows),
         "leaked_bytes_by_answers": sum(row.get("leaked_bytes", 0) for row in rows),
         "privacy_violations": failures["privacy_violation"],

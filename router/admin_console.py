@@ -26,15 +26,15 @@ class AdminClient(RouterClient):
     def decisions(self, wanted: dict[str, str | None], limit: int) -> list[dict[str, Any]]:
         """The newest decisions that are wanted, newest first."""
         query = urllib.parse.urlencode({name: value for name, value in wanted.items() if value} | {"limit": limit})
-        return list(self._ask(f"/admin/v1/decisions?{query}", None, {})["decisions"])
+        return list(self._ask(f"/admin/v1/decisions?{query}", None, holds="decisions")["decisions"])
 
     def drain(self, backend_id: str) -> None:
         """Take a backend out of service."""
-        self._ask(_drain_of(backend_id), None, {}, method="PUT")
+        self._ask(_drain_of(backend_id), None, method="PUT")
 
     def resume(self, backend_id: str) -> None:
         """Use it again."""
-        self._ask(_drain_of(backend_id), None, {}, method="DELETE")
+        self._ask(_drain_of(backend_id), None, method="DELETE")
 
     def follow(self) -> Iterator[dict[str, Any]]:
         """Each decision as it comes.

@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 
 import aiohttp
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 
 from router.admin.wiring import Admin
 from router.audit.files import load_key
 from router.audit.log import AuditLog
 from router.audit.storage import AuditStorage, Sync
 from router.dispatch.budget import RetryRules
-from router.dispatch.clients import CloudClient, EdgeClient, new_session
+from router.dispatch.clients import CloudClient, EdgeClient
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledgers, OutlierRules
 from router.dispatch.targets import Access, Targets
+from router.dispatch.wire.pool import Pool
 from router.fleet.devices import Devices
 from router.fleet.directory import FleetDirectory
 from router.fleet.drains import Drains
-from router.fleet.poller import CapacityPoller, Polled
+from router.fleet.poller import CapacityPoller, Polled, new_session
 from router.fleet.staleness import StaleWatch
 from router.fleet.traffic import Traffic
 from router.fleet.watch import FleetWatch
@@ -47,9 +47,11 @@ from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from router.http.quota import Quota
 from router.http.signin import SignIns
+from router.http.tally import Tally
 from router.inforce import follow_policy
 from router.keys.ring import Keyring
 from router.privacy.classify import INLINE_BYTES, Classifier, TextScanner
+from router.privacy.followed import FollowedScanner, WideningScanner
 from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.returning import Answers
 from router.privacy.sessions import Sessions
@@ -57,7 +59,6 @@ from router.rulebook.follow import PolicyFollower
 from router.scanning import build_scanner
 from router.settings import (
     AuditSettings,
-    BackendTlsSettings,
     OutlierSettings,
     RouterSettings,
     ScanSettings,
@@ -66,18 +67,19 @@ from router.settings import (
 )
 from router.stores import Stores, file_registers, open_stores
 from router.workers.member import Member, MemberStorage
+from router.workers.sessions import MemberSessions
 from shared.breaker import BreakerRules
 from shared.clock import Clock
 from shared.errors import SettingsError
 from shared.fleet import ServedModel, Zone
 from shared.http.lifecycle import Lifecycle
-from shared.http.tls import ClientTls, TlsFiles
+from shared.http.tls import ClientTls
 from shared.http.tracing import trace
 from shared.keys import ApiKey
 from shared.local_keys import LocalKeys
 from shared.secret_files import secret_in
 from shared.settings import home
-from shared.telemetry import RouterMetrics, new_registry
+from shared.telemetry import Registry, RouterMetrics, new_registry
 from shared.tracing.build import build_tracer
 
 DRAINS_INTERVAL_S = 1.0
@@ -91,7 +93,7 @@ class Router:
     application: web.Application
     lifecycle: Lifecycle
     directory: FleetDirectory
-    registry: CollectorRegistry
+    registry: Registry
     policies: PolicyFollower
     denials: Denials
 
@@ -108,6 +110,7 @@ class _Fleet(NamedTuple):
     """Everything by which the fleet is known and reached."""
 
     session: aiohttp.ClientSession
+    pool: Pool
     tls: ClientTls
     watch: FleetWatch
     poller: CapacityPoller
@@ -138,7 +141,7 @@ def check_binding(settings: RouterSettings) -> None:
 
 
 async def build_router(
-    settings: RouterSettings, clock: Clock, *, scanner: TextScanner | None = None, place: Place | None = None
+    settings: RouterSettings, clock: Clock, *, scanner: WideningScanner | None = None, place: Place | None = None
 ) -> Router:
     """Everything wired together, inside the running event loop; `scanner` may be one that was compiled before. Raises
     SettingsError: a file, folder, policy or address in the settings does not work.
@@ -147,20 +150,21 @@ async def build_router(
     check_binding(settings)
     lifecycle, metrics = Lifecycle(), RouterMetrics(registry := new_registry())
     tracer = build_tracer(settings.tracing, tier="router", on_spans=metrics.spans_ended_as)
-    scanner = scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner"))
+    reader = FollowedScanner(scanner or build_scanner(settings.scan, kept=KeptPatterns(home() / "cache" / "scanner")))
     storage, audit, audit_key = _audit(settings.audit, clock, metrics, member)
     stores = open_stores(settings, clock, member)
     denials = Denials(audit, clock)
     doorkeeper, signins = _doors(settings, audit_key, stores, denials, clock, local)
-    policies = follow_policy(settings, clock, audit, metrics, keys_made=bool(stores.keys.content.keys))
+    keys_made = bool(stores.keys.content.keys)
+    policies = follow_policy(settings, clock, audit, metrics, look_for=reader.look_for, keys_made=keys_made)
     fleet = _fleet(settings, stores, policies, clock)
-    classifier = _classifier(settings.scan, clock, metrics, scanner)
+    classifier = _classifier(settings.scan, clock, metrics, reader)
     parts = InferenceParts(
         lifecycle=lifecycle,
         doorkeeper=doorkeeper,
         quota=(quota := Quota(stores.limiter)),
-        judge=Judge(classifier, policies, fleet.directory, clock, aliases=settings.aliases),
-        dispatcher=_dispatcher(settings, fleet.session, fleet.health, clock),
+        judge=Judge(classifier, policies, fleet.directory, aliases=settings.aliases),
+        dispatcher=_dispatcher(settings, fleet.pool, fleet.health, clock),
         directory=fleet.directory,
         health=fleet.health,
         traffic=fleet.traffic,
@@ -168,7 +172,7 @@ async def build_router(
         metrics=metrics,
         clock=clock,
         sessions=_sessions(settings.sessions, audit_key, clock, member),
-        answers=_answers(settings.scan, scanner, metrics),
+        answers=_answers(settings.scan, reader, metrics),
         session_key=hashlib.sha256(b"session" + audit_key).digest(),
         body_limit_bytes=settings.limits.body_bytes,
         in_flight_limit=settings.limits.in_flight,
@@ -176,23 +180,24 @@ async def build_router(
     )
     handlers = _handlers(settings, parts, fleet, registry, member)
     folder, drains = audit_folder(settings.audit), fleet.drains
-    admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, fleet.stale.limit_ms, folder)
+    limit_ms = fleet.stale.limit_ms
+    admin = Admin(handlers, signins, parts, policies, fleet.devices, drains, limit_ms, folder, member)
     loops = [handlers.inference.expire, denials.run, admin.pulse.run, *_loops(settings, audit, fleet, policies, clock)]
     loops += stores.loops
     closing = _closing(classifier.close, storage.close)
-    after = (denials.close, audit.flush, quota.close, *stores.after, fleet.session.close, closing)
+    after = (denials.close, audit.flush, quota.close, *stores.after, fleet.session.close, fleet.pool.close, closing)
     application = build(handlers, before=fleet.before(stores), loops=loops, after=after, more=admin.routes)
     trace(application, tracer, flush_limit_s=min(settings.tracing.flush_limit_s, settings.drain_limit_s))
     return Router(application, lifecycle, fleet.directory, registry, policies, denials)
 
 
 def _handlers(
-    settings: RouterSettings, parts: InferenceParts, fleet: _Fleet, registry: CollectorRegistry, member: Member | None
+    settings: RouterSettings, parts: InferenceParts, fleet: _Fleet, registry: Registry, member: Member | None
 ) -> Handlers:
     doorkeeper, clock = parts.doorkeeper, parts.clock
     limit_bytes = settings.limits.body_bytes
     return Handlers(
-        inference=Inference(parts),
+        inference=Inference(parts, Tally(parts.metrics, registry)),
         models=Models(doorkeeper, fleet.directory, settings.aliases),
         fleet=Fleet(doorkeeper, fleet.watch, fleet.directory, fleet.devices, fleet.traffic, fleet.stale.limit_ms),
         devices=DeviceDesk(doorkeeper, fleet.devices, fleet.watch),
@@ -240,8 +245,9 @@ def _doors(
 
 def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, clock: Clock) -> _Fleet:
     health = Health(Ledgers(BreakerRules(), _outliers(settings.outliers)), _targets(settings))
-    tls = ClientTls(_files_of(settings.backend_tls), setting="router.backend_tls")
+    tls = ClientTls(settings.backend_tls.files(), setting="router.backend_tls")
     session = new_session(connect_s=settings.timeouts.connect_s, tls=tls.context)
+    pool = Pool(tls=tls.context, connect_s=settings.timeouts.connect_s)
     devices = Devices(stores.devices, clock, required=settings.devices.required)
     drains = Drains(stores.drains, clock)
     last_known_ms = int(settings.state.last_known_s * 1000)
@@ -249,11 +255,7 @@ def _fleet(settings: RouterSettings, stores: Stores, policies: PolicyFollower, c
     poller = CapacityPoller(session, _polled(settings), clock, limit_s=settings.capacity_interval_s)
     directory = FleetDirectory(watch, poller, health, clock, drained=drains)
     stale = StaleWatch(directory, lambda: policies.policy.stale_after_ms, clock)
-    return _Fleet(session, tls, watch, poller, health, directory, devices, drains, Traffic(), stale)
-
-
-def _files_of(tls: BackendTlsSettings) -> TlsFiles:
-    return TlsFiles(tls.cert_file, tls.key_file, tls.ca_file)
+    return _Fleet(session, pool, tls, watch, poller, health, directory, devices, drains, Traffic(), stale)
 
 
 def audit_storage(settings: AuditSettings) -> tuple[AuditStorage, bytes]:
@@ -299,16 +301,16 @@ def _classifier(settings: ScanSettings, clock: Clock, metrics: RouterMetrics, sc
 
 def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member: Member | None) -> Sessions:
     key = hashlib.sha256(b"sessions" + audit_key).digest()
-    elsewhere = None if member is None else member.pinned
+    elsewhere = None if member is None else MemberSessions(member)
     return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit, elsewhere=elsewhere)
 
 
-def _dispatcher(settings: RouterSettings, session: aiohttp.ClientSession, health: Health, clock: Clock) -> Dispatcher:
+def _dispatcher(settings: RouterSettings, pool: Pool, health: Health, clock: Clock) -> Dispatcher:
     timeouts, retry = settings.timeouts, settings.retry
     return Dispatcher(
         {
-            "edge": EdgeClient(session),
-            "cloud": CloudClient(session, with_riders=settings.tracing.riders_to_clouds),
+            "edge": EdgeClient(pool),
+            "cloud": CloudClient(pool, with_riders=settings.tracing.riders_to_clouds),
         },
         health,
         limits=ExchangeLimits(

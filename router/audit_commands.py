@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -12,7 +13,7 @@ import typer
 
 from router.options import AsJson, Config
 from router.settings import RouterSettings
-from shared.errors import InvalidRequest
+from shared.errors import InvalidRequest, NotFound, SettingsError
 from shared.privacy import PrivacyClass
 from shared.settings import home, load
 
@@ -73,7 +74,7 @@ def audit_tail(
     from router import audit_console  # noqa: PLC0415 - keeps `--help` fast
     from router.audit.files import tail  # noqa: PLC0415
 
-    audit_console.show_records(tail(audit_dir(config), count), as_json=as_json)
+    audit_console.show_records(tail(log_dir(config), count), as_json=as_json)
 
 
 @audit_app.command("query")
@@ -115,7 +116,7 @@ def audit_query(
         since_s=_moment(since, "since"),
         until_s=_moment(until, "until"),
     )
-    found = list(select(newest_records(audit_dir(config)), wanted, limit))
+    found = list(select(newest_records(log_dir(config)), wanted, limit))
     audit_console.show_records(found, as_json=as_json, empty="No request is like that.")
 
 
@@ -137,18 +138,37 @@ def audit_export(
     since: Since = None,
     until: Until = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> int:
     """Check the log, then write its records to a file, oldest first. A broken log is not exported."""
     from router import audit_console  # noqa: PLC0415 - keeps `--help` fast
     from router.audit.query import Wanted  # noqa: PLC0415
 
     wanted = Wanted(since_s=_moment(since, "since"), until_s=_moment(until, "until"))
-    return audit_console.export(audit_dir(config), audit_key(config), output, wanted, as_table=form is Format.CSV)
+    folder, key, as_table = audit_dir(config), audit_key(config), form is Format.CSV
+    return audit_console.export(folder, key, output, wanted, as_table=as_table, as_json=as_json)
 
 
 def audit_dir(config: Path | None) -> Path:
     """Where the log is kept."""
     return load(RouterSettings, "router", config).audit.dir or home() / "audit"
+
+
+def log_dir(config: Path | None) -> Path:
+    """Where the log is kept, which must be there.
+
+    Raises:
+        NotFound: it is not. SettingsError: it cannot be read.
+    """
+    folder = audit_dir(config)
+    try:
+        next(folder.iterdir(), None)
+    except FileNotFoundError:
+        raise NotFound(f"There is no audit log in {folder}.", param="router.audit.dir") from None
+    except OSError as error:
+        reason = os.strerror(error.errno or 0).lower()
+        raise SettingsError(f"The audit folder {folder}: {reason}.", param="router.audit.dir") from None
+    return folder
 
 
 def audit_key(config: Path | None) -> bytes:
@@ -168,13 +188,13 @@ def _moment(given: str | None, name: str) -> float | None:
     if given is None:
         return None
     ago = _AGO.fullmatch(given)
-    if ago is not None:
-        return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp()
     try:
+        if ago is not None:
+            return (datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp()
         moment = datetime.fromisoformat(given)
-    except ValueError:
+        return (moment if moment.tzinfo else moment.astimezone()).timestamp()
+    except (ValueError, OverflowError):  # the latter: before the year 1
         raise InvalidRequest(
             f"--{name} is a date such as 2026-01-31, a time such as 2026-01-31T08:00, or a time ago such as 90m.",
             param=name,
         ) from None
-    return (moment if moment.tzinfo else moment.astimezone()).timestamp()

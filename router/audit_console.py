@@ -12,10 +12,10 @@ import orjson
 from rich.console import Console
 
 from router.audit.chain import is_whole
-from router.audit.files import files_of, find_line, find_policy
-from router.audit.query import Wanted, as_csv, class_found
+from router.audit.files import find_line, find_policy
+from router.audit.query import MALFORMED, Wanted, as_csv, class_found
 from router.audit.replay import replay
-from router.audit.verification import Verification, verify
+from router.audit.verification import Verification, lines_of, verify
 from router.console import ms, or_dash, print_json, table_of
 from router.policy.words import explain
 from shared.errors import IsthmusError, NotFound, SettingsError
@@ -29,8 +29,15 @@ def show_records(records: list[dict[str, Any]], *, as_json: bool, empty: str = "
         return
     table = table_of("seq", "time", "class", "tier", "outcome", "status", "ttft", "total", "reason")
     for each in records:
-        table.add_row(str(each["seq"]), _time(each), *_cells(each))
+        table.add_row(*_row(each))
     Console().print(table if records else empty)
+
+
+def _row(record: dict[str, Any]) -> tuple[str, ...]:
+    try:
+        return (str(record["seq"]), _time(record), *_cells(record))
+    except MALFORMED:
+        return (str(record["seq"]), "-", "-", "-", "malformed", "-", "-", "-", "not as a router writes it: verify")
 
 
 def _cells(record: dict[str, Any]) -> tuple[str, ...]:
@@ -88,12 +95,14 @@ def show_replay(folder: Path, key: bytes, decision_id: str, *, as_json: bool) ->
     if line is None:
         raise NotFound("The audit log holds no such request.", param="id")
     if not is_whole(line, key):
-        raise IsthmusError("This record was changed after it was written; see isthmus router audit verify.")
+        raise IsthmusError(
+            "This record was changed after it was written, or another key wrote it; see isthmus router audit verify."
+        )
     record = orjson.loads(line)
     digest = (record["decision"] or {}).get("policy", "")
-    policy = find_policy(folder, digest) if digest else {}
+    policy = find_policy(folder, digest, key) if digest else {}
     if policy is None:
-        raise NotFound(f"The audit log no longer holds the policy {digest}.", param="id")
+        raise NotFound(f"The audit log no longer holds the policy {digest} as it was written.", param="id")
     again = replay(record, policy)
     if as_json:
         print_json(
@@ -123,7 +132,7 @@ def show_replay(folder: Path, key: bytes, decision_id: str, *, as_json: bool) ->
     return 0
 
 
-def export(folder: Path, key: bytes, output: Path, wanted: Wanted, *, as_table: bool) -> int:
+def export(folder: Path, key: bytes, output: Path, wanted: Wanted, *, as_table: bool, as_json: bool) -> int:
     """Write the records to `output`; 1 where the log is broken, and nothing is written.
 
     Raises:
@@ -131,36 +140,49 @@ def export(folder: Path, key: bytes, output: Path, wanted: Wanted, *, as_table: 
     """
     result = verify(folder, key)
     if result.fault is not None:
-        show_verification(result, as_json=False)
+        show_verification(result, as_json=as_json)
         return 1
-    lines = _lines_of(folder)
+    lines = lines_of(folder, key, result.records)
     if as_table:
         requests = (orjson.loads(line) for line in lines)
         chosen: Iterator[str] = as_csv(record for record in requests if wanted.accepts(record))
     else:
         chosen = (line.decode() for line in lines if _is_between(orjson.loads(line), wanted))
-    written = -1 if as_table else 0  # the names of the columns are no record
     try:
-        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            for text in chosen:
-                file.write(text)
-                written += 1
+        handle = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except OSError as error:
-        reason = os.strerror(error.errno or 0).lower()
-        raise SettingsError(f"The file {output} cannot be written: {reason}.", param="output") from None
-    Console().print(f"{written} records written to {output}.", markup=False)
+        raise _unwritable(output, error) from None
+    # The names of the columns are no record.
+    written = _write(handle, output, chosen) - as_table
+    if as_json:
+        print_json({"records": written, "output": str(output), "format": "csv" if as_table else "jsonl"})
+    else:
+        Console().print(f"{written} records written to {output}.", markup=False)
     return 0
 
 
-def _lines_of(folder: Path) -> Iterator[bytes]:
-    for path in files_of(folder):
-        with path.open("rb") as file:
-            yield from file
+def _write(handle: int, output: Path, texts: Iterator[str]) -> int:
+    """How many texts were written; after a fault there is no file."""
+    written = 0
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            for text in texts:
+                file.write(text)
+                written += 1
+    except OSError as error:
+        output.unlink(missing_ok=True)
+        raise _unwritable(output, error) from None
+    return written
+
+
+def _unwritable(output: Path, error: OSError) -> SettingsError:
+    reason = os.strerror(error.errno or 0).lower()
+    return SettingsError(f"The file {output} cannot be written: {reason}.", param="output")
 
 
 def _is_between(record: dict[str, Any], wanted: Wanted) -> bool:
     at = record.get("at")
-    if at is None:
+    if not isinstance(at, int | float):
         return wanted.since_s is None and wanted.until_s is None
     return (wanted.since_s is None or at >= wanted.since_s) and (wanted.until_s is None or at < wanted.until_s)
 

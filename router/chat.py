@@ -56,7 +56,8 @@ class Chat:
         tls: ssl.SSLContext | None,
         model: str,
         *,
-        max_tokens: int | None = None,
+        max_tokens: int,
+        temperature: float,
     ) -> None:
         """Raises: InvalidRequest: the URL is none."""
         if not base_url.startswith(("http://", "https://")):
@@ -69,7 +70,7 @@ class Chat:
         self._base_url = base_url.rstrip("/")
         self._key = key
         self._tls = tls
-        self._max_tokens = max_tokens
+        self._sampling = {"max_tokens": max_tokens, "temperature": temperature}
 
     def say(self, text: str, hear: Callable[[str], None]) -> Answered:
         """Send `text` after what was said before; `hear` gets each piece of the answer as it comes. A turn that fails
@@ -101,10 +102,8 @@ class Chat:
         return answered
 
     def _request(self, turns: list[dict[str, str]]) -> urllib.request.Request:
-        body: dict[str, Any] = {"model": self.model, "messages": turns, "stream": True}
+        body: dict[str, Any] = {"model": self.model, "messages": turns, "stream": True, **self._sampling}
         body["stream_options"] = {"include_usage": True}
-        if self._max_tokens is not None:
-            body["max_tokens"] = self._max_tokens
         headers = {"Content-Type": "application/json", "X-Isthmus-Route": self.route}
         if self.privacy != "as-scanned":
             headers["X-Isthmus-Privacy"] = self.privacy

@@ -16,7 +16,10 @@ run_app = typer.Typer(add_completion=False)
 def chat(
     text: Annotated[str | None, typer.Argument(help="One question; without it a conversation begins.")] = None,
     model: Annotated[str, typer.Option(help="Model to ask.")] = "smollm2-135m-instruct",
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer in tokens.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Longest answer in tokens.")] = 512,
+    temperature: Annotated[
+        float, typer.Option(min=0, max=2, help="How freely words are chosen; 0: always the likeliest.")
+    ] = 0.7,
     route: Annotated[str, typer.Option(help="auto, edge or cloud.")] = "auto",
     privacy: Annotated[str, typer.Option(help="as-scanned, public, personal or secret.")] = "as-scanned",
     url: Url = None,
@@ -38,8 +41,10 @@ def chat(
         raise typer.BadParameter(f"one of {', '.join(ROUTES)}", param_hint="--route")
     if privacy not in CLASSES:
         raise typer.BadParameter(f"one of {', '.join(CLASSES)}", param_hint="--privacy")
+    if text is not None and not text.strip():
+        raise typer.BadParameter("it is empty", param_hint="text")
     way = reach(url, key, config)
-    talk = Chat(*way, model, max_tokens=max_tokens)
+    talk = Chat(*way, model, max_tokens=max_tokens, temperature=temperature)
     talk.route, talk.privacy = route, privacy
     terminal = Terminal(talk, RouterClient(*way), as_json=as_json)
     return terminal.run() if text is None else terminal.once(text)

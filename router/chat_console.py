@@ -92,9 +92,14 @@ class Terminal:
             self._chat.turns.clear()
         elif word == "/why":
             return self._why()
-        else:
+        elif word == "/help":
             self._note(HELP)
-            return word == "/help"
+        else:
+            known = any(line.startswith(f"{word} ") for line in HELP.splitlines())
+            wrong = f"{word} takes one of the values below" if known else f"{word} is no command"
+            self._note(f"error: {wrong}.", style="red")
+            self._note(HELP)
+            return False
         return True
 
     def _why(self) -> bool:

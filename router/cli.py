@@ -134,9 +134,9 @@ def replay(
 ) -> int:
     """Decide a recorded request again, from the audit log alone, and say whether the answer is the same."""
     from router import audit_console  # noqa: PLC0415 - keeps `--help` fast
-    from router.audit_commands import audit_dir, audit_key  # noqa: PLC0415
+    from router.audit_commands import audit_key, log_dir  # noqa: PLC0415
 
-    return audit_console.show_replay(audit_dir(config), audit_key(config), decision_id, as_json=as_json)
+    return audit_console.show_replay(log_dir(config), audit_key(config), decision_id, as_json=as_json)
 
 
 @app.command()

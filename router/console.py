@@ -8,7 +8,10 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from http.client import HTTPException
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -42,50 +45,60 @@ class RouterClient:
             body = orjson.dumps({"model": model, "messages": [{"role": "user", "content": text}]})
         except TypeError:  # an argument that was no text in this locale
             raise InvalidRequest("The text is not valid UTF-8.", param="text") from None
-        return self._ask("/router/v1/explain", body, dict(_header(each) for each in headers))
+        return self._ask("/router/v1/explain", body, dict(_header(each) for each in headers), holds="decision")
 
     def fleet(self) -> dict[str, Any]:
         """The live snapshot."""
-        return self._ask("/admin/v1/fleet", None, {})
+        return self._ask("/admin/v1/fleet", None, holds="backends")
 
     def decision(self, decision_id: str) -> dict[str, Any]:
         """One decision, explained."""
-        return self._ask(f"/admin/v1/decisions/{urllib.parse.quote(decision_id, safe='')}", None, {})
+        return self._ask(f"/admin/v1/decisions/{urllib.parse.quote(_id(decision_id), safe='')}", None, holds="record")
 
     def feedback(self, decision_id: str, said: str) -> dict[str, Any]:
         """Keep that the class of a request should have been `said`."""
-        return self._ask("/router/v1/feedback", orjson.dumps({"decision_id": decision_id, "class": said}), {})
+        body = orjson.dumps({"decision_id": _id(decision_id), "class": said})
+        return self._ask("/router/v1/feedback", body, holds="about")
 
     def devices(self) -> dict[str, Any]:
         """Every enrolled device."""
-        return self._ask(DEVICES_ROUTE, None, {})
+        return self._ask(DEVICES_ROUTE, None, holds="devices")
 
     def invite(self, valid_s: int) -> dict[str, Any]:
         """A token with which one device may join."""
-        return self._ask(INVITATIONS_ROUTE, orjson.dumps({"valid_s": valid_s}), {})
+        return self._ask(INVITATIONS_ROUTE, orjson.dumps({"valid_s": valid_s}), holds="token")
 
     def revoke(self, device_id: str) -> None:
         """Take nothing from that device any more."""
-        self._ask(f"{DEVICES_ROUTE}/{urllib.parse.quote(device_id, safe='')}", None, {}, method="DELETE")
+        self._ask(f"{DEVICES_ROUTE}/{urllib.parse.quote(device_id, safe='')}", None, method="DELETE")
 
     def _ask(
-        self, path: str, body: bytes | None, headers: dict[str, str], *, method: str | None = None
+        self,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        *,
+        method: str | None = None,
+        holds: str | None = None,
     ) -> dict[str, Any]:
-        asked = urllib.request.Request(  # noqa: S310 - the scheme was checked
-            self._base_url + path,
-            data=body,
-            method=method,
-            headers={"Content-Type": "application/json", **self._headers, **headers},
-        )
+        """The answer, an object that has the field `holds`."""
         try:
+            asked = urllib.request.Request(  # noqa: S310 - the scheme was checked
+                self._base_url + path,
+                data=body,
+                method=method,
+                headers={"Content-Type": "application/json", **self._headers, **headers},
+            )
             with opened(asked, timeout_s=_LIMIT_S, tls=self._tls) as answer:
                 value = orjson.loads(answer.read(_ANSWER_BYTES) or b"{}")
         except urllib.error.HTTPError as error:
             with error:
                 raise IsthmusError(_message_of(error)) from None
-        except (OSError, orjson.JSONDecodeError) as error:
+        except (OSError, HTTPException, ValueError) as error:  # the latter: no address, or an answer that is no JSON
             raise BackendUnreachable(unanswered(self._base_url, error)) from None
-        return dict(value)
+        if not isinstance(value, dict) or (holds is not None and holds not in value):
+            raise BackendUnreachable(f"What answers at {self._base_url} is no router.")
+        return value
 
 
 def show_explanation(answer: dict[str, Any], *, as_json: bool) -> None:
@@ -188,6 +201,13 @@ def show_feedback(kept: dict[str, Any], *, as_json: bool) -> None:
 def table_of(*columns: str) -> Rows:
     """A table that stays readable in 80 columns."""
     return Rows(*columns)
+
+
+def _id(given: str) -> str:
+    """An id as the command line gave it. Raises InvalidRequest where it was no text in this locale."""
+    if not given.isascii() or not given.isprintable():
+        raise InvalidRequest("An id is printable ASCII.", param="id")
+    return given
 
 
 def _header(given: str) -> tuple[str, str]:

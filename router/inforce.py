@@ -8,7 +8,7 @@ from router.audit.log import AuditLog
 from router.policy.model import Policy
 from router.policy.written import written_down
 from router.privacy.recognisers import built_in
-from router.rulebook.follow import PolicyFollower
+from router.rulebook.follow import LookFor, PolicyFollower
 from router.rulebook.load import Vocabulary
 from router.settings import RouterSettings
 from shared.clock import Clock
@@ -28,9 +28,16 @@ def vocabulary(settings: RouterSettings, *, keys_known: bool = True) -> Vocabula
 
 
 def follow_policy(
-    settings: RouterSettings, clock: Clock, audit: AuditLog, metrics: RouterMetrics, *, keys_made: bool = False
+    settings: RouterSettings,
+    clock: Clock,
+    audit: AuditLog,
+    metrics: RouterMetrics,
+    *,
+    look_for: LookFor,
+    keys_made: bool = False,
 ) -> PolicyFollower:
-    """The policy in force; `keys_made` says that there are keys besides those of the settings.
+    """The policy in force; `look_for` is told what it looks for, and `keys_made` says that there are keys besides those
+    of the settings.
 
     Raises:
         SettingsError: the file or the defaults are no valid policy.
@@ -43,7 +50,8 @@ def follow_policy(
 
     # Keys that commands make come and go while the router runs: their names cannot be told from typing errors.
     known = vocabulary(settings, keys_known=not keys_made)
-    follower = PolicyFollower(settings.policy.file, settings.policy, known, clock, on_reload=note)
+    file, base = settings.policy.file, settings.policy_base()
+    follower = PolicyFollower(file, base, known, clock, on_reload=note, look_for=look_for)
     metrics.policy_in_force(follower.policy.digest)
     audit.record(_record(follower.policy, clock))
     return follower

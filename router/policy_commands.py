@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +36,7 @@ def policy_show(file: OptionalFile = None, config: Config = None, as_json: AsJso
     from router import policy_console  # noqa: PLC0415 - keeps `--help` fast
 
     chosen = file or load(RouterSettings, "router", config).policy.file
-    policy_console.show_policy(_opened(chosen, config)[1], as_json=as_json)
+    policy_console.show_policy(*_opened(chosen, config), as_json=as_json)
 
 
 @policy_app.command("test")
@@ -55,12 +56,12 @@ def policy_test(
 
 
 @policy_app.command("examples")
-def policy_examples() -> None:
+def policy_examples(as_json: AsJson = False) -> None:
     """Print the paths of the policy files that ship with the program."""
     from router import policy_console  # noqa: PLC0415 - keeps `--help` fast
 
-    for path in policy_console.examples():
-        typer.echo(path)
+    paths = [str(path) for path in policy_console.examples()]
+    typer.echo(json.dumps(paths) if as_json else "\n".join(paths))
 
 
 @policy_app.command("propose")
@@ -73,9 +74,9 @@ def policy_propose(
     from router import policy_console  # noqa: PLC0415 - keeps `--help` fast
     from router.audit.files import newest_records  # noqa: PLC0415
     from router.audit.proposal import proposals  # noqa: PLC0415
-    from router.audit_commands import audit_dir  # noqa: PLC0415
+    from router.audit_commands import log_dir  # noqa: PLC0415
 
-    policy_console.show_proposals(proposals(newest_records(audit_dir(config)), least=least), as_json=as_json)
+    policy_console.show_proposals(proposals(newest_records(log_dir(config)), least=least), as_json=as_json)
 
 
 def _opened(file: Path | None, config: Path | None) -> tuple[PolicyDocument, Policy]:

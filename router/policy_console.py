@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from router.console import or_dash, print_json, table_of
 from router.inforce import vocabulary
 from router.policy.model import Act, Match, Policy, Rule
 from router.policy.written import written_down
+from router.privacy.scanner import Scanner
 from router.rulebook.cases import CaseResult, Scan, run_cases
 from router.rulebook.document import DAYS, PolicyDocument
-from router.rulebook.load import parse, policy_of, read
+from router.rulebook.load import looked_for, parse, policy_of, read
 from router.scanning import build_scanner
 from router.settings import RouterSettings, ScanSettings
 from shared.openai.text import TextPosition
@@ -35,10 +36,10 @@ def open_policy(file: Path | None, settings: RouterSettings, *, keys_known: bool
     known = vocabulary(settings, keys_known=keys_known)
     if file is None:
         document = PolicyDocument()
-        return document, policy_of(document, settings.policy, known)
+        return document, policy_of(document, settings.policy_base(), known)
     raw = read(file)
     document = parse(raw, file)
-    return document, policy_of(document, settings.policy, known, file, raw)
+    return document, policy_of(document, settings.policy_base(), known, file, raw)
 
 
 def examples() -> list[Path]:
@@ -60,10 +61,10 @@ def show_check(file: Path, document: PolicyDocument, policy: Policy, *, as_json:
     )
 
 
-def show_policy(policy: Policy, *, as_json: bool) -> None:
-    """Defaults, then each rule: when it acts and what it does."""
+def show_policy(document: PolicyDocument, policy: Policy, *, as_json: bool) -> None:
+    """Defaults, what is looked for, then each rule: when it acts and what it does."""
     if as_json:
-        print_json({"digest": policy.digest, **written_down(policy)})
+        print_json({"digest": policy.digest, **written_down(policy), "own_kinds": document.own_kinds})
         return
     console = Console()
     actions = ", ".join(f"{each} {action}" for each, action in policy.actions)
@@ -71,6 +72,8 @@ def show_policy(policy: Policy, *, as_json: bool) -> None:
     console.print(f"[bold]mode[/] {policy.mode}  [bold]actions[/] {actions}")
     slo = f"first token {policy.slo.ttft_ms:.0f} ms, then {policy.slo.tpot_ms:.0f} ms a token"
     console.print(f"[bold]objective[/] {slo}  [bold]times in[/] {policy.time_zone}")
+    if document.own_kinds:
+        console.print(f"[bold]looks for[/] {', '.join(f'{kind} ({c})' for kind, c in document.own_kinds.items())}")
     for n, rule in enumerate(policy.rules, start=1):
         console.print(f"{n:>3}  [bold]{rule.name}[/]")
         console.print(f"     when  {'; '.join(_conditions(rule.match)) or 'always'}", markup=False, highlight=False)
@@ -81,9 +84,10 @@ def show_policy(policy: Policy, *, as_json: bool) -> None:
 
 def show_cases(files: Iterable[tuple[Path, PolicyDocument, Policy]], scanner: ScanSettings, *, as_json: bool) -> int:
     """One row a case; 1 where one fails, or where there is none to try. `scanner` reads the texts of cases."""
-    scan = _scan_with(scanner)
+    of_settings = cache(lambda: build_scanner(scanner))
     tried: list[tuple[Path, CaseResult]] = []
     for path, document, policy in files:
+        scan = _scan_with(of_settings, document)
         tried += [(path, result) for result in run_cases(document.cases, policy, scan)]
     failed = [result for _, result in tried if result.faults]
     if as_json:
@@ -120,9 +124,8 @@ def show_proposals(proposed: list[Proposal], *, as_json: bool) -> None:
         if each.is_looser:
             lines.append("# This lets out more than now: look at some of them before you take it over.")
         if not each.kinds:
-            lines.append(
-                "# No kind marks them: this holds for all requests of the key. Words of your own may do better."
-            )
+            lines.append("# No kind marks them: this holds for all requests of the key. Words that do may be better:")
+            lines.append(f"# word_lists: [{{kind: own_words, words: [], privacy_class: {each.said}}}]")
         lines.append(yaml.safe_dump([each.rule()], sort_keys=False, default_flow_style=None).rstrip())
     print("\n".join(lines))  # noqa: T201 - this is the output, to be copied
 
@@ -185,9 +188,9 @@ def _clock(minute: int) -> str:
     return f"{minute // 60:02}:{minute % 60:02}"
 
 
-def _scan_with(settings: ScanSettings) -> Scan:
-    """What reads the texts of cases; compiled when the first case gives one."""
-    scanner = cache(lambda: build_scanner(settings))
+def _scan_with(of_settings: Callable[[], Scanner], document: PolicyDocument) -> Scan:
+    """What reads the texts of cases, and looks for what the file names; compiled when the first case gives one."""
+    scanner = cache(lambda: of_settings().with_more(looked_for(document)))
 
     def scan(text: str) -> tuple[PrivacyClass, frozenset[str]]:
         found = scanner().scan([TextPosition("messages[0].content", text)])

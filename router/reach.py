@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from router.settings import RouterSettings
-from shared.http.tls import ClientTls, TlsFiles
+from shared.http.tls import ClientTls
 from shared.local_keys import local_key
 from shared.secret_files import secret_in
 from shared.settings import load
@@ -40,7 +40,7 @@ def reach(url: str | None, key: str | None, config: Path | None) -> Reach:
     given = key or (secret_in(client.api_key_file, f"{_SETTING}.api_key_file") if is_own else None)
     tls = None
     if base_url.startswith("https://"):
-        tls = ClientTls(TlsFiles(client.cert_file, client.key_file, client.ca_file), setting=_SETTING).context
+        tls = ClientTls(client.files(), setting=_SETTING).context
     return Reach(base_url, given or local_key(base_url, "commands"), tls)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.offline import OfflineGuard
 from router.privacy.plugins.model import GuardedPlugin
-from router.privacy.plugins.own import load_plugin, pattern_recogniser, word_recogniser
+from router.privacy.plugins.own import load_plugin
 from router.privacy.recognisers import built_in
 from router.privacy.recognisers.model import Recogniser
 from router.privacy.scanner import Scanner
+from router.rulebook.finders import recognisers_of
 from router.settings import ScanSettings, WordListSettings
 from shared.errors import SettingsError
 
@@ -27,22 +29,12 @@ def build_scanner(settings: ScanSettings, *, kept: KeptPatterns | None = None) -
     return Scanner([*built_in(), *_own(settings)], plugins=_plugins(settings), kept=kept)
 
 
-def _own(settings: ScanSettings) -> list[Recogniser]:
-    patterns = [
-        pattern_recogniser(
-            each.kind,
-            each.pattern,
-            each.privacy_class,
-            ignore_case=each.ignore_case,
-            setting=f"router.scan.patterns[{index}]",
-        )
-        for index, each in enumerate(settings.patterns)
+def _own(settings: ScanSettings) -> Iterator[Recogniser]:
+    lists = [
+        each.model_copy(update={"words": (*each.words, *_words_of(each, f"router.scan.word_lists[{index}]"))})
+        for index, each in enumerate(settings.word_lists)
     ]
-    for index, each in enumerate(settings.word_lists):
-        setting = f"router.scan.word_lists[{index}]"
-        words = (*each.words, *_words_of(each, setting))
-        patterns.append(word_recogniser(each.kind, words, each.privacy_class, setting=setting))
-    return patterns
+    return recognisers_of(settings.patterns, lists, below="router.scan.")
 
 
 def _words_of(settings: WordListSettings, setting: str) -> list[str]:

@@ -15,6 +15,7 @@ import uvloop
 
 from router.app import Place, audit_storage, build_router, check_binding
 from router.audit.storage import AuditStorage
+from router.privacy.sessions import Sessions
 from router.settings import RouterSettings
 from router.stores import STATE_TTL_S
 from router.workers.hub import Hub
@@ -88,7 +89,8 @@ def _local_keys(settings: RouterSettings, listener: socket.socket) -> Iterator[L
 
 async def _family(settings: RouterSettings, command: Sequence[str], storage: AuditStorage) -> int:
     clock = SystemClock()
-    hub = Hub(storage, clock, ttl_s=STATE_TTL_S, sessions=settings.sessions.limit)
+    sessions = Sessions(clock, b"", ttl_s=settings.sessions.ttl_s, limit=settings.sessions.limit)
+    hub = Hub(storage, clock, sessions, ttl_s=STATE_TTL_S)
     return await Parent(command, settings.workers, hub, clock).run()
 
 

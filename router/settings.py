@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from router.audit.storage import Sync
 from router.privacy.returning import AnswerScanning
 from router.rulebook.defaults import PolicyDefaults
+from router.rulebook.looked_for import FoundClass, Kind, PatternSettings, WordList
 from shared.fleet import BackendId, Zone
 from shared.http.intake import DEFAULT_LIMIT_BYTES
+from shared.http.settings import CertificateSettings
 from shared.keys import KeyLimits, Scope
 from shared.local_keys import RESERVED_PREFIX
 from shared.privacy import PrivacyClass
@@ -121,26 +123,10 @@ class PolicySettings(PolicyDefaults):
     )
 
 
-Kind = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-FoundClass = Literal[PrivacyClass.PERSONAL, PrivacyClass.SECRET]
-
-
-class PatternSettings(_Section):
-    """A regular expression of your own, matched in time linear in the text: without look-around and back-references."""
-
-    kind: Kind = Field(description="Kind of what it finds, such as badge_number.")
-    pattern: str = Field(min_length=1, max_length=2_000, description="What is looked for in the folded text.")
-    ignore_case: bool = Field(default=False, description="Whether capital and small letters are the same.")
-    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
-
-
-class WordListSettings(_Section):
+class WordListSettings(WordList):
     """Words of your own, such as names of projects or customers, found in any case."""
 
-    kind: Kind = Field(description="Kind of what it finds, such as project_name.")
-    words: tuple[str, ...] = Field(default=(), max_length=10_000, description="The words.")
     file: Path | None = Field(default=None, description="A file with more words, one a line.")
-    privacy_class: FoundClass = Field(PrivacyClass.PERSONAL, description="Class of a text that holds one.")
 
 
 class PluginSettings(_Section):
@@ -218,25 +204,11 @@ class ListenerTlsSettings(_Section):
     )
 
 
-class _CertificateSettings(_Section):
-    """What is shown to the other side of TLS, and whom to trust there, in PEM."""
-
-    ca_file: Path | None = Field(default=None, description="Authorities to trust besides those of the system.")
-    cert_file: Path | None = Field(default=None, description="Certificate shown to the other side, for mutual TLS.")
-    key_file: Path | None = Field(default=None, description="Its private key.")
-
-    @model_validator(mode="after")
-    def _pair(self) -> Self:
-        if (self.cert_file is None) is not (self.key_file is None):
-            raise ValueError("cert_file and key_file are set together")
-        return self
-
-
-class BackendTlsSettings(_CertificateSettings):
+class BackendTlsSettings(CertificateSettings):
     """How backends with https addresses are reached; files that are replaced are used within seconds."""
 
 
-class ClientSettings(_CertificateSettings):
+class ClientSettings(CertificateSettings):
     """How `isthmus` commands reach the router of these settings."""
 
     api_key_file: Path | None = Field(
@@ -293,8 +265,8 @@ class RouterTracingSettings(TracingSettings):
 
     riders_to_clouds: bool = Field(
         False,
-        description="Send tracestate and baggage of callers to clouds too. They are text that is not scanned; edge "
-        "agents always get them.",
+        description="Send tracestate and baggage of callers to clouds too, and with tracing off their traceparent. "
+        "They are text that is not scanned; edge agents always get them.",
     )
 
 
@@ -350,6 +322,13 @@ class RouterSettings(SectionSettings, section="router"):
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104 - compared, not bound
         scheme = "http" if self.tls is None else "https"
         return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+
+    def policy_base(self) -> PolicyDefaults:
+        """The policy's defaults; how long a line may be is bounded by what the timeouts allow where nothing is said."""
+        policy, timeouts = self.policy, self.timeouts
+        stream_s = policy.stream_wait_limit_s or timeouts.first_token_s
+        whole_s = policy.whole_wait_limit_s or timeouts.answer_s or None
+        return policy.model_copy(update={"stream_wait_limit_s": stream_s, "whole_wait_limit_s": whole_s})
 
     @model_validator(mode="after")
     def _ids_are_unique(self) -> RouterSettings:

@@ -49,8 +49,8 @@ def open_stores(settings: RouterSettings, clock: Clock, member: Member | None = 
     Raises:
         SettingsError: an address, file or certificate in the settings does not work.
     """
-    keys, devices = file_registers(settings)
-    drains = _file_of_drains(settings)
+    keys, devices = file_registers(settings, clock)
+    drains = _file_of_drains(settings, clock)
     if settings.state.kind == "memory" and member is not None:
         return Stores(MemberStore(member, clock), keys, devices, drains, MemberLimiter(member), (), (), ())
     if settings.state.kind == "memory":
@@ -91,8 +91,10 @@ def _in_redis(
     return Stores(store, agreed_keys, agreed_devices, agreed_drains, limiter, before, (learn, limiter.run), after)
 
 
-def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], FileRegister[DeviceBook]]:
-    """The registers of this machine.
+def file_registers(
+    settings: RouterSettings, clock: Clock | None = None
+) -> tuple[FileRegister[KeyBook], FileRegister[DeviceBook]]:
+    """The registers of this machine; with a `clock` they are looked at once a second.
 
     Raises:
         SettingsError: what stands in a file is no register.
@@ -102,19 +104,22 @@ def file_registers(settings: RouterSettings) -> tuple[FileRegister[KeyBook], Fil
         KeyBook(),
         setting="router.keys_file",
         title="The register of keys",
+        clock=clock,
     )
     devices = FileRegister(
         settings.devices.file or home() / "devices.json",
         DeviceBook(),
         setting="devices.file",
         title="The register of devices",
+        clock=clock,
     )
     return keys, devices
 
 
-def _file_of_drains(settings: RouterSettings) -> FileRegister[DrainBook]:
+def _file_of_drains(settings: RouterSettings, clock: Clock) -> FileRegister[DrainBook]:
     path = (settings.devices.file or home() / "devices.json").with_name("drains.json")
-    return FileRegister(path, DrainBook(), setting="devices.file", title="The register of drained backends")
+    title = "The register of drained backends"
+    return FileRegister(path, DrainBook(), setting="devices.file", title=title, clock=clock)
 
 
 async def with_keys(

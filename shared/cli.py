@@ -150,7 +150,7 @@ def stop(
 
 @app.command()
 def doctor(
-    config: Annotated[Path | None, typer.Option(help="Settings file (YAML) whose ports are checked.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Settings file (YAML) to check.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> int:
     """Check what each tier needs on this machine, and say what to do about what is missing."""
@@ -193,6 +193,8 @@ def _run(arguments: list[str]) -> int:
         return _fail_import(arguments, error)
     except Exception as error:  # noqa: BLE001 - the last edge: a fault is one line, and its values stay out of it
         return _fail(_fault(error), FAULT)
+    if code == INTERRUPTED:  # typer makes this of a Ctrl-C, and says nothing
+        return _fail("interrupted", INTERRUPTED)
     return code if isinstance(code, int) else DONE
 
 

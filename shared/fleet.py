@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -27,10 +27,11 @@ class Zone(StrEnum):
     SITE = "site"
     CLOUD = "cloud"
 
-    @property
-    def tier(self) -> Literal["edge", "cloud"]:
-        """The tier a client sees: device and site are `edge`."""
-        return "cloud" if self is Zone.CLOUD else "edge"
+    tier: Literal["edge", "cloud"]
+    """The tier a client sees: device and site are `edge`."""
+
+    def __init__(self, name: str) -> None:
+        self.tier = "cloud" if name == "cloud" else "edge"
 
 
 class ThermalLevel(StrEnum):
@@ -55,6 +56,10 @@ class BackendState(StrEnum):
     FAILED = "failed"
 
 
+_MOST = 2**53
+"""Of any count: whatever is larger, some reader of JSON cannot keep, and ours cannot write."""
+
+
 class _Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=512)
 
@@ -64,7 +69,7 @@ class ServedModel(_Wire):
 
     model_id: str = Field(min_length=1, max_length=256)
     digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
-    context_tokens: int | None = Field(default=None, ge=1)
+    context_tokens: int | None = Field(default=None, ge=1, le=_MOST)
     """Context of one slot: what a single request may use, prompt and output together."""
     features: tuple[str, ...] = ()
     tokenizer: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
@@ -82,7 +87,7 @@ class Heartbeat(_Wire):
     version: Literal[1] = HEARTBEAT_VERSION
     backend_id: BackendId
     instance: str = Field(min_length=8, max_length=64)
-    sequence: int = Field(ge=0)
+    sequence: int = Field(ge=0, le=_MOST)
     url: str = Field(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=512)
     zone: Literal[Zone.DEVICE, Zone.SITE] = Zone.DEVICE
     state: BackendState
@@ -91,14 +96,17 @@ class Heartbeat(_Wire):
     temperature_c: float | None = Field(default=None, ge=-50, le=200)
     derate_ratio: float = Field(default=1.0, gt=0, le=1)
     """Share of the nominal speed that the thermal ladder leaves."""
-    slots_total: int | None = Field(default=None, ge=0)
-    slots_busy: int | None = Field(default=None, ge=0)
-    queued: int | None = Field(default=None, ge=0)
-    queue_limit: int | None = Field(default=None, ge=0)
+    slots_total: int | None = Field(default=None, ge=0, le=_MOST)
+    slots_busy: int | None = Field(default=None, ge=0, le=_MOST)
+    queued: int | None = Field(default=None, ge=0, le=_MOST)
+    queue_limit: int | None = Field(default=None, ge=0, le=_MOST)
     prefill_tokens_per_s: float | None = Field(default=None, gt=0)
     decode_tokens_per_s: float | None = Field(default=None, gt=0)
-    output_cap_tokens: int | None = Field(default=None, ge=1)
-    memory_available_bytes: int | None = Field(default=None, ge=0)
+    slot_wait_s: float | None = Field(default=None, ge=0)
+    """When one more request would have a slot, by what the device knows of those that stand in its line; None: one is
+    free, or nobody can tell."""
+    output_cap_tokens: int | None = Field(default=None, ge=1, le=_MOST)
+    memory_available_bytes: int | None = Field(default=None, ge=0, le=_MOST)
     on_mains: bool | None = None
     battery_percent: float | None = Field(default=None, ge=0, le=100)
     speculation: str | None = Field(default=None, max_length=64)
@@ -171,8 +179,7 @@ class Breaker(StrEnum):
     OPEN = "open"
 
 
-@dataclass(frozen=True, slots=True)
-class BackendSnapshot:
+class BackendSnapshot(NamedTuple):
     """One backend as a policy sees it at one instant of the router's monotonic clock (milliseconds)."""
 
     backend_id: str
@@ -194,6 +201,10 @@ class BackendSnapshot:
     """Time to first token that this router observed (EWMA), for backends that do not report rates."""
     ttft_ms_by_prompt: tuple[float | None, ...] = ()
     """The same per prompt size, indexed by `prompt_bucket`; where it has a figure, it wins over `ttft_ms`."""
+    answer_tokens: float | None = None
+    """Output tokens of an answer there, as this router observed them (EWMA)."""
+    slot_wait_s: float | None = None
+    """As in `Heartbeat`."""
     output_cap_tokens: int | None = None
     temperature_c: float | None = None
     speculation: str | None = None
@@ -203,6 +214,10 @@ class BackendSnapshot:
     """A Retry-After that still runs for this backend's rate domain."""
     in_flight: int = 0
     """Requests this router has open there now."""
+
+    def heard_at(self, received_ms: int) -> BackendSnapshot:
+        """The same, with a later report that said the same."""
+        return self._replace(received_ms=received_ms)
 
     def model(self, model_id: str) -> ServedModel | None:
         """The served model of that name, if any."""

@@ -39,6 +39,8 @@ _NARROWNESS = {Action.ANY: 0, Action.MASK: 1, Action.EDGE_ONLY: 2, Action.BLOCK:
 
 def strictest(*classes: PrivacyClass) -> PrivacyClass:
     """The strictest of the given classes; `public` for none."""
+    if len(classes) == 2 and classes[0] is classes[1]:  # as nearly always
+        return classes[0]
     return max(classes, key=_STRICTNESS.__getitem__, default=PrivacyClass.PUBLIC)
 
 

@@ -34,7 +34,11 @@ class SectionSettings(BaseSettings):
     """Base of one section. Subclasses name it: `class EdgeSettings(SectionSettings, section="edge")`."""
 
     model_config = SettingsConfigDict(
-        frozen=True, extra="forbid", env_nested_delimiter="__", nested_model_default_partial_update=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        env_nested_delimiter="__",
+        nested_model_default_partial_update=True,
     )
 
     @classmethod

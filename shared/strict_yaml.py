@@ -8,7 +8,14 @@ import yaml
 
 
 class StrictLoader(yaml.SafeLoader):
-    """A safe loader that refuses repeated names."""
+    """A safe loader that refuses repeated names, and says of every text that it cannot read that it is no YAML."""
+
+    def get_single_data(self) -> Any:
+        try:
+            return super().get_single_data()
+        except (ValueError, LookupError, AttributeError, RecursionError):
+            # What its constructors raise for a month 13 or a tag that the value contradicts; blocks without end.
+            raise yaml.constructor.ConstructorError(None, None, "a value cannot be read") from None
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()

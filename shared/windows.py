@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Ewma:
+class Ewma(NamedTuple):
     """Exponentially weighted moving average: value after each sample, with the sample's weight `alpha`."""
 
     value: float | None = None

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from cloud.adapters.store import Adapter, AdapterStore, BaseModel
+from cloud.adapters.store import Adapter, AdapterStore, BaseModel, unknown_adapter
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,19 @@ class ResidentAdapters:
                 await self._load(name, wanted, adapter)
             self._loaded.move_to_end(name)
             return wanted
+
+    async def unload(self, name: str) -> None:
+        """Let go of adapter `name`, which stays registered: the next request for it loads it again.
+
+        Raises:
+            NotFound: no adapter is called so, nor is one loaded.
+        """
+        async with self._lock:
+            loaded = self._loaded.pop(name, None)
+            if loaded is not None:
+                await self._engine.unload(loaded.engine_name)
+            elif not await asyncio.to_thread(self._store.has, name):
+                raise unknown_adapter()
 
     def resident(self) -> dict[str, str]:
         """Digest of each loaded adapter, by name."""

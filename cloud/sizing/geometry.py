@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -16,20 +16,24 @@ _BIASED_QKV = frozenset({"qwen2"})
 _NORMED_HEADS = frozenset({"qwen3"})
 
 
+Size = Annotated[int, Field(ge=1, le=100_000_000)]
+"""A dimension of a model: wide enough for any, and far from what no arithmetic holds."""
+
+
 class _Config(BaseModel):
     """The fields of a `config.json` that say how large a model is."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: str
-    vocab_size: int = Field(ge=1)
-    hidden_size: int = Field(ge=1)
-    intermediate_size: int = Field(ge=1)
-    num_hidden_layers: int = Field(ge=1)
-    num_attention_heads: int = Field(ge=1)
-    num_key_value_heads: int | None = Field(default=None, ge=1)
-    head_dim: int | None = Field(default=None, ge=1)
-    max_position_embeddings: int = Field(ge=1)
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    num_key_value_heads: Size | None = None
+    head_dim: Size | None = None
+    max_position_embeddings: Size
     tie_word_embeddings: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -79,7 +83,7 @@ def geometry_of(document: dict[str, Any]) -> Geometry:
         ModelCorrupt: a field is missing or out of range.
     """
     family = document.get("model_type")
-    if family not in _LLAMA_LIKE:
+    if not isinstance(family, str) or family not in _LLAMA_LIKE:
         raise UnsupportedArchitecture(f"Models are planned of these families: {', '.join(sorted(_LLAMA_LIKE))}.")
     try:
         config = _Config.model_validate(document)

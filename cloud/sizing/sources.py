@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import orjson
 from shared.errors import ModelCorrupt, NotFound
 
 _LIMIT_BYTES = 1024 * 1024
+_NAME_CHARS = 128
 
 
 def _family(kind: str, layers: int, heads: int, kv_heads: int, head_length: int, **more: Any) -> dict[str, Any]:
@@ -47,10 +49,11 @@ def config_of(model: str, checkpoints: Path) -> dict[str, Any]:
         ModelCorrupt: the file is no JSON object.
     """
     path = Path(model)
-    if path.is_dir():
-        return _read(path / "config.json")
-    if path.is_file():
-        return _read(path)
+    with contextlib.suppress(OSError, ValueError):  # a name that no file can have
+        if path.is_dir():
+            return _read(path / "config.json")
+        if path.is_file():
+            return _read(path)
     name = model.rpartition("/")[2].lower()
     prepared = sorted(checkpoints.glob(f"{name}-[0-9a-f]*/config.json")) if _is_plain(name) else []
     if prepared:
@@ -67,7 +70,7 @@ def config_of(model: str, checkpoints: Path) -> dict[str, Any]:
 
 
 def _is_plain(name: str) -> bool:
-    return bool(name) and not set(name) & set("*?[]") and not name.startswith(".")
+    return 0 < len(name) <= _NAME_CHARS and not set(name) & set("*?[]\0") and not name.startswith(".")
 
 
 def _read(path: Path) -> dict[str, Any]:

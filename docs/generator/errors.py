@@ -31,7 +31,7 @@ def page() -> str:
     """
     kinds = list(_kinds(IsthmusError))
     if differing := {kind.__name__ for kind in kinds} ^ set(REMEDIES):
-        raise KeyError(f"docs/generator/remedies.py and shared/errors.py differ: {', '.join(sorted(differing))}")
+        raise KeyError(f"docs/generator/remedies.py and shared/errors differ: {', '.join(sorted(differing))}")
     codes = _codes()
     rows = [
         (
@@ -68,25 +68,45 @@ def exit_codes() -> str:
 
 
 def _kinds(kind: type[IsthmusError]) -> Iterator[type[IsthmusError]]:
+    """In the order in which the tree is drawn."""
     yield kind
-    for below in kind.__subclasses__():
-        if below.__module__ == errors.__name__:
-            yield from _kinds(below)
+    own = [below for below in kind.__subclasses__() if below.__module__.startswith(f"{errors.__name__}.")]
+    for below in sorted(own, key=lambda each: str(errors.__doc__).index(each.__name__)):
+        yield from _kinds(below)
 
 
 def _codes() -> dict[str, set[str]]:
-    """Codes that are given where an error is raised, by the name of its class."""
+    """Codes that are given where an error is raised, by the name of its class: written there, or as a constant."""
+    trees = [
+        ast.parse(path.read_text("utf-8"))
+        for path in sorted(each for package in _PACKAGES for each in (_ROOT / package).rglob("*.py"))
+    ]
+    everywhere = {name: value for tree in trees for name, value in _constants(tree).items()}
     found: dict[str, set[str]] = {}
-    for path in sorted(each for package in _PACKAGES for each in (_ROOT / package).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if not isinstance(node, ast.Call):
+    for tree in trees:
+        constants = everywhere | _constants(tree)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue
-            name = node.func.id if isinstance(node.func, ast.Name) else ""
             for keyword in node.keywords:
-                if (
-                    keyword.arg == "code"
-                    and isinstance(keyword.value, ast.Constant)
-                    and isinstance(keyword.value.value, str)
-                ):
-                    found.setdefault(name, set()).add(keyword.value.value)
+                if keyword.arg == "code" and (value := _text(keyword.value, constants)) is not None:
+                    found.setdefault(node.func.id, set()).add(value)
     return found
+
+
+def _constants(tree: ast.Module) -> dict[str, str]:
+    """Names that the module gives a text once and for all."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _text(node: ast.expr, constants: dict[str, str]) -> str | None:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else None
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return constants.get(name)

@@ -1,31 +1,54 @@
-"""The page of HTTP routes, and the OpenAPI document of the router as a file."""
+"""The pages of HTTP routes, one for each tier, and their OpenAPI documents as files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from cloud.openapi import document as cloud_document
+from edge.service.openapi import document as edge_document
 from generator.tables import code, table
-from router.http.openapi import document
+from router.http.openapi import document as router_document
 
-_INTRODUCTION = """# HTTP API of the router
-
-The router describes itself at `GET /openapi.json`; [openapi.json](openapi.json) is that document of this version.
-Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md) lists the
-codes. A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and
+_ERRORS = """Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md)
+lists the codes. A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and
 limits](../explanation/keys.md)).
 
 """
+_ROUTER = f"""# HTTP API of the router
+
+The router describes itself at `GET /openapi.json`; [openapi.json](openapi.json) is that document of this version.
+{_ERRORS}"""
+_EDGE = f"""# HTTP API of the edge agent
+
+The agent describes itself at `GET /openapi.json`; [openapi-edge.json](openapi-edge.json) is that document of this
+version. Where an agent has keys, what manages adapters takes one of scope `admin`, all else one of scope `inference`.
+Routes below `/api` are Ollama's, and tell errors in its words ([compatibility](../explanation/compatibility.md)).
+{_ERRORS}"""
+_CLOUD = f"""# HTTP API of the cloud tier
+
+What the router, and clients that go around it, find at the address of the cluster;
+[openapi-cloud.json](openapi-cloud.json) is the same as an OpenAPI document. The routes are those of the ingress before
+the engines, which checks bodies by the same rules as router and agent, and of the capacity application beside it.
+{_ERRORS}"""
+_DOCUMENTS: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+    "": (_ROUTER, router_document),
+    "-edge": (_EDGE, edge_document),
+    "-cloud": (_CLOUD, cloud_document),
+}
 
 
-def openapi() -> str:
-    """The document as the router serves it, written out."""
-    return json.dumps(document(), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+def openapi(which: str) -> str:
+    """The document of one tier, written out."""
+    return json.dumps(_DOCUMENTS[which][1](), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def page() -> str:
-    """The routes, the headers, and the fields of each body."""
-    described = document()
+def page(which: str) -> str:
+    """The routes of one tier, the headers, and the fields of each body."""
+    introduction, make = _DOCUMENTS[which]
+    described = make()
     operations = [
         (path, method, operation)
         for path, methods in described["paths"].items()
@@ -33,17 +56,19 @@ def page() -> str:
     ]
     rows = [(code(f"{method.upper()} {path}"), operation["summary"], _key(operation), _body(operation))
             for path, method, operation in operations]  # fmt: skip
-    parts = [
-        _INTRODUCTION,
-        table(("route", "does", "key", "body"), rows),
-        "\n## Request headers\n\n",
-        _headers(operations),
-    ]
+    parts = [introduction, table(("route", "does", "key", "body"), rows)]
+    if headers := _parameters(operations, "header"):
+        parts += ["\n## Request headers\n\n", headers]
     for name, schema in sorted(described["components"]["schemas"].items()):
         if schema.get("properties") and any(name == _named(operation) for _, _, operation in operations):
             parts.append(f"\n## {name}\n\n{' '.join(schema.get('description', '').split())}\n\n")
             parts.append(table(("field", "kind", "needed", "bounds"), _fields(schema)))
     return "".join(parts)
+
+
+PAGES: dict[str, Callable[[], str]] = {f"http{which}.md": partial(page, which) for which in _DOCUMENTS} | {
+    f"openapi{which}.json": partial(openapi, which) for which in _DOCUMENTS
+}
 
 
 def _key(operation: dict[str, Any]) -> str:
@@ -67,17 +92,16 @@ def _body(operation: dict[str, Any]) -> str:
     return ", ".join(code(name) for name in _schema(operation).get("properties", {}))
 
 
-def _headers(operations: list[tuple[str, str, dict[str, Any]]]) -> str:
+def _parameters(operations: list[tuple[str, str, dict[str, Any]]], place: str) -> str:
+    """The table of all parameters of one place; nothing where there are none."""
     seen = {
         each["name"]: each
         for _, _, operation in operations
         for each in operation.get("parameters", ())
-        if each["in"] == "header"
+        if each["in"] == place
     }
-    return table(
-        ("header", "values", "meaning"),
-        [(code(name), _kind(each["schema"]), each["description"]) for name, each in seen.items()],
-    )
+    rows = [(code(name), _kind(each["schema"]), each.get("description", "")) for name, each in seen.items()]
+    return table(("header", "values", "meaning"), rows) if rows else ""
 
 
 def _fields(schema: dict[str, Any]) -> list[tuple[str, ...]]:

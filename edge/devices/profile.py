@@ -12,14 +12,18 @@ from edge.devices.benchmark import Benchmark
 from edge.devices.delegation import PerOperator
 from edge.devices.power import PowerSource
 from edge.devices.probe import DeviceFacts
-from edge.devices.unit import Bytes, UnitKind, UnitProfile
+from edge.devices.unit import Bytes, BytesPerSecond, UnitKind, UnitProfile
 from shared.errors import SettingsError
+from shared.strict_yaml import strict_yaml
 
 _STORAGE_BYTES_PER_S = 500_000_000
 _REQUEST_S = 0.0001
 _MEMORY_BYTES_PER_S = 10_000_000_000
 _SHIPPED = Path(__file__).with_name("profiles")
 _UNITS_LIMIT = 16
+_SMALLEST_PAGE_BYTES, _LARGEST_PAGE_BYTES = 4 << 10, 1 << 30
+_LIMIT_BYTES = 1 << 20
+"""No device takes as much to describe; a pipe or a device file may have no end."""
 
 
 class _Part(BaseModel):
@@ -31,13 +35,20 @@ class MemoryProfile(_Part):
 
     available: Bytes = Field(description="What a model may take, the reserve included.")
     page: Bytes = Field(default=ByteSize(4096), description="Size of a page: 4096, or 16384 on some arm64 kernels.")
-    bytes_per_s: float = Field(default=_MEMORY_BYTES_PER_S, gt=0, description="Bandwidth of reading weights.")
+    bytes_per_s: BytesPerSecond = Field(default=_MEMORY_BYTES_PER_S, description="Bandwidth of reading weights.")
+
+    @field_validator("page")
+    @classmethod
+    def _size_of_a_page(cls, page: ByteSize) -> ByteSize:
+        if page & (page - 1) or not _SMALLEST_PAGE_BYTES <= page <= _LARGEST_PAGE_BYTES:
+            raise ValueError("a page is a power of two from 4 KiB to 1 GiB")
+        return page
 
 
 class StorageProfile(_Part):
     """Where model files lie."""
 
-    bytes_per_s: float = Field(default=_STORAGE_BYTES_PER_S, gt=0, description="Bandwidth of one long read.")
+    bytes_per_s: BytesPerSecond = Field(default=_STORAGE_BYTES_PER_S, description="Bandwidth of one long read.")
     request_s: float = Field(default=_REQUEST_S, ge=0, le=1, description="Time of one small read.")
     readahead: Bytes = Field(default=ByteSize(128 << 10), description="What one page fault reads ahead.")
 
@@ -116,10 +127,14 @@ def read_profile(path: Path) -> DeviceProfile:
     """The profile in the YAML file at `path`.
 
     Raises:
-        SettingsError: it cannot be read, or a field is missing, unknown or out of range.
+        SettingsError: it cannot be read, or a field is missing, unknown, out of range or stands twice.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(_LIMIT_BYTES + 1)
+        if len(raw) > _LIMIT_BYTES:
+            raise SettingsError(f"The profile {path} is larger than {_LIMIT_BYTES} bytes.", param="profile")
+        document = strict_yaml(raw.decode())
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise SettingsError(f"The profile {path} cannot be read as YAML.", param="profile") from None
     try:

@@ -10,7 +10,8 @@ from pydantic import BaseModel, ByteSize, ConfigDict, Field
 from edge.devices.delegation import AnyDelegation, PerOperator
 
 Bytes = Annotated[ByteSize, Field(ge=1, le=1 << 50)]
-Share = Annotated[float, Field(gt=0, le=100)]
+BytesPerSecond = Annotated[float, Field(ge=1, le=1e15)]
+Share = Annotated[float, Field(ge=1e-6, le=100)]
 
 
 class UnitKind(StrEnum):
@@ -45,11 +46,11 @@ class UnitProfile(_Part):
     description: str = Field(default="", max_length=256, description="What it is.")
     cores: int | None = Field(default=None, ge=1, le=4096, description="Cores of a processor.")
     features: tuple[str, ...] = Field(default=(), max_length=64, description="Instruction sets.")
-    flops_per_s: float = Field(gt=0, le=1e18, description="Peak floating-point operations a second.")
-    bytes_per_s: float = Field(gt=0, le=1e15, description="Peak bandwidth to the memory that holds the weights.")
+    flops_per_s: float = Field(ge=1, le=1e18, description="Peak floating-point operations a second.")
+    bytes_per_s: BytesPerSecond = Field(description="Peak bandwidth to the memory that holds the weights.")
     memory: Bytes | None = Field(default=None, description="Memory of its own; none: it shares the device's.")
-    link_bytes_per_s: float | None = Field(
-        default=None, gt=0, le=1e15, description="Bandwidth of handing values over; none: nothing is copied."
+    link_bytes_per_s: BytesPerSecond | None = Field(
+        default=None, description="Bandwidth of handing values over; none: nothing is copied."
     )
     handover_s: float = Field(default=0.0, ge=0, le=1, description="Time of one handover to or from another unit.")
     delegation: AnyDelegation = Field(default=PerOperator(), description="What it takes of a graph.")

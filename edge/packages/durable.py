@@ -88,10 +88,23 @@ def replace_synced(path: Path, data: bytes, *, scratch: Path | None = None, mode
 
 def point(link: Path, target: str) -> None:
     """Make the symbolic link `link` lead to `target` in one step, and keep that over a loss of power."""
+    _clear_of_folder(link)
     fresh = link.with_name(f"{SCRATCH_PREFIX}{link.name}-{secrets.token_hex(6)}")
     fresh.symlink_to(target)
     fresh.replace(link)
     sync_folder(link.parent)
+
+
+def unpoint(link: Path) -> None:
+    """Remove the symbolic link `link`, if it is there."""
+    _clear_of_folder(link)
+    link.unlink(missing_ok=True)
+
+
+def _clear_of_folder(link: Path) -> None:
+    """Where a copy of the store that followed its links left a folder, make it scratch: it is no version of its own."""
+    if link.is_dir() and not link.is_symlink():
+        link.rename(link.with_name(f"{SCRATCH_PREFIX}{link.name}-{secrets.token_hex(6)}"))
 
 
 def sync_folder(folder: Path) -> None:

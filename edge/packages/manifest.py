@@ -40,6 +40,9 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+Pooling = Literal["mean", "cls", "last"]
+
+
 class TokenizerFacts(_Frozen):
     """What decides how text becomes tokens. Two models with equal facts count every text alike."""
 
@@ -84,6 +87,8 @@ class ModelFacts(_Frozen):
     tokenizer: TokenizerFacts
     rope: RopeFacts
     trained_context_tokens: int = Field(ge=1)
+    pooling: Pooling | None = None
+    """How token vectors become the vector of a text; None: the file states none, and the model only generates."""
     kv_element: Literal["f16", "f32"] | None = None
     """Element type of keys and values where the file fixes it; None: the engine's choice."""
 

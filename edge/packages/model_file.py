@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from edge.memory.geometry import ModelGeometry, geometry_of
 from edge.packages.ggml_types import FILE_TYPES, STRING
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
-from edge.packages.manifest import ModelFacts, RopeFacts, TokenizerFacts
+from edge.packages.manifest import ModelFacts, Pooling, RopeFacts, TokenizerFacts
 from edge.packages.tensor_agreement import check_tensors
 from shared.errors import ModelCorrupt, NotABaseModel, TrustError, UnsupportedArchitecture
 
@@ -44,6 +44,10 @@ _ROLES = (
 
 # Pre-tokenizer tags of vocabularies whose family is known, by the hash of the token list.
 _PRE_BY_TOKENS = {"e3f79317b457a91937391f6e0ee99d97ba2a3adae02bc26db8f59710ddb27ffe": "smollm"}
+
+
+# llama.cpp's `llama_pooling_type`. None and rank (a score for a pair of texts) make no embeddings.
+_POOLINGS: dict[int, Pooling | None] = {0: None, 1: "mean", 2: "cls", 3: "last", 4: None}
 
 
 def inspect(fd: int) -> ModelFacts:
@@ -103,7 +107,23 @@ def _facts(fd: int, header: GgufHeader) -> ModelFacts:
         tokenizer=tokenizer,
         rope=_rope(header, geometry),
         trained_context_tokens=geometry.trained_context_tokens,
+        pooling=pooling_of(header),
     )
+
+
+def pooling_of(header: GgufHeader) -> Pooling | None:
+    """How the model makes one vector of a text, where its file says that it does.
+
+    Raises:
+        ModelCorrupt: the key holds something else than llama.cpp's numbers for it.
+    """
+    key = f"{header.metadata.get('general.architecture')}.pooling_type"
+    value = header.metadata.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value not in _POOLINGS:
+        raise ModelCorrupt(f"{key} is {_shown(value)}, none of {', '.join(map(str, _POOLINGS))}.", param=key)
+    return _POOLINGS[value]
 
 
 def require_base_model(header: GgufHeader) -> None:

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from edge.packages.progress import Progress, ProgressListener, Step
+from edge.packages.sizes import file_sizes
 from shared.errors import ModelCorrupt, NotFound, SettingsError, UnsupportedArchitecture
 from shared.settings import environment
 
@@ -85,7 +86,7 @@ def build(checkpoint: Path, work: Path, progress: ProgressListener) -> Path:
         )
         try:
             while process.poll() is None:
-                progress(Progress(Step.BUILD, _size_bytes(out)))
+                progress(Progress(Step.BUILD, sum(file_sizes(out))))
                 time.sleep(_POLL_S)
         finally:
             if process.poll() is None:  # interrupted: it must not go on writing into a folder that goes away
@@ -112,7 +113,3 @@ def _object(path: Path) -> dict[str, object]:
     except ValueError:
         raise ModelCorrupt(f"{path.name} is not JSON.", param=path.name) from None
     return value if isinstance(value, dict) else {}
-
-
-def _size_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.glob("*")) if folder.is_dir() else 0

@@ -12,8 +12,8 @@ from edge.memory.geometry import ModelGeometry, expert_columns, geometry_of
 from edge.memory.parameters import ParameterCounts, counted, derived
 from edge.packages.ggml_types import FILE_TYPES
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
-from edge.packages.manifest import WHOLE_FOLDER
-from edge.packages.model_file import SUPPORTED_ARCHITECTURES, located, require_base_model, tensor_bytes_of
+from edge.packages.manifest import WHOLE_FOLDER, Pooling
+from edge.packages.model_file import SUPPORTED_ARCHITECTURES, located, pooling_of, require_base_model, tensor_bytes_of
 from edge.packages.package import Package, opened
 from shared.errors import NotFound
 
@@ -39,6 +39,8 @@ class Outline:
     """Bytes of weights by role and type, as `ModelFacts.tensor_bytes` has them."""
     findings: tuple[str, ...]
     """What was assumed or counted as an upper bound, and what keeps the engine from running the model."""
+    pooling: Pooling | None = None
+    """As `ModelFacts.pooling`."""
 
 
 def outline_of_package(package: Package) -> Outline:
@@ -99,6 +101,7 @@ def _outline(header: GgufHeader, name: str, present_bytes: int) -> Outline:
             *findings,
             *(("weights_absent",) if file_bytes > present_bytes else ()),
         ),
+        pooling=pooling_of(header),
     )
 
 

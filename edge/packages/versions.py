@@ -8,9 +8,10 @@ import secrets
 import shutil
 from pathlib import Path
 
-from edge.packages.durable import PARTIAL_PREFIX, SCRATCH_PREFIX, drop_scratch, point, sync_folder
+from edge.packages.durable import PARTIAL_PREFIX, SCRATCH_PREFIX, drop_scratch, point, sync_folder, unpoint
 from edge.packages.lease import unused
 from edge.packages.manifest import read_manifest
+from edge.packages.sizes import file_sizes
 from shared.errors import NotFound, PackageInUse, TrustError
 
 _VERSION = re.compile(r"(\d{6,})-([0-9a-f]{16})")
@@ -89,16 +90,16 @@ class Versions:
                 if not is_free:
                     raise PackageInUse(f"{self.home.name} is in use by a running agent.", param="name")
         for link in (self.home / "current", self.home / "previous"):
-            link.unlink(missing_ok=True)
+            unpoint(link)
         sync_folder(self.home)
         return self.collect()
 
     def collect(self) -> int:
         """Remove unfinished work, downloads and versions that neither link names and nobody uses; bytes freed."""
-        freed = sum(_size_bytes(entry) for entry in self.home.glob(f"{SCRATCH_PREFIX}*"))
+        freed = sum(file_sizes(*self.home.glob(f"{SCRATCH_PREFIX}*")))
         drop_scratch(self.home)
         for partial in list(self.home.glob(f"{PARTIAL_PREFIX}*")):
-            freed += _size_bytes(partial)
+            freed += sum(file_sizes(partial))
             partial.unlink(missing_ok=True)
         kept = {self.current, self.previous}
         for version in self._all():
@@ -106,7 +107,7 @@ class Versions:
                 continue
             with unused(version) as is_free:
                 if is_free:
-                    freed += _size_bytes(version)
+                    freed += sum(file_sizes(version))
                     # Renamed first: a version is either whole or not there, also when killed while it is removed.
                     doomed = self.home / f"{SCRATCH_PREFIX}{secrets.token_hex(6)}"
                     version.rename(doomed)
@@ -140,9 +141,3 @@ def _target(link: Path) -> str | None:
         return str(link.readlink())
     except OSError:
         return None
-
-
-def _size_bytes(path: Path) -> int:
-    if path.is_symlink() or not path.is_dir():
-        return path.lstat().st_size
-    return sum(each.lstat().st_size for each in path.rglob("*") if each.is_symlink() or each.is_file())

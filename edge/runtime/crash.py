@@ -19,6 +19,8 @@ _PHRASES: tuple[tuple[bytes, str], ...] = (
     (b"failed to allocate", "memory could not be allocated"),
     (b"bad_alloc", "memory could not be allocated"),
     (b"Cannot allocate memory", "memory could not be allocated"),
+    (b"failed to map segment", "memory could not be allocated"),
+    (b"MemoryError", "memory could not be allocated"),
     (b"Resource temporarily unavailable", "no memory or no threads were left"),
     (b"error loading vocabulary", "the vocabulary cannot be read"),
     (b"chat template", "the chat template cannot be used"),

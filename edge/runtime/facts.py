@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edge.packages.parity import identity
-from edge.runtime.plan import StaticPlan
+from edge.runtime.options import EngineOptions
+from edge.runtime.plan import WHOLE_INPUT, StaticPlan
 from edge.runtime.port import EngineFacts
 
 
@@ -20,6 +21,15 @@ def facts_of(plan: StaticPlan) -> EngineFacts:
         speculation=plan.speculation,
         tokenizer=identity(plan.package.manifest.model.tokenizer).fingerprint,
         adapters=tuple(adapter.digest for adapter in plan.adapters),
+        embedding_input_tokens=_embedding_input_tokens(plan),
         computes={name: value for name, value in plan.options.wire().items() if name != "model_alias"},
         package=plan.package,
     )
+
+
+def _embedding_input_tokens(plan: StaticPlan) -> int | None:
+    options = plan.options
+    if not isinstance(options, EngineOptions) or options.pooling is None:
+        return None
+    room = options.context_tokens - 1  # the engine keeps a place for a token to come, which no vector has
+    return min(room, options.ubatch_tokens) if options.pooling in WHOLE_INPUT else room

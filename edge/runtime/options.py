@@ -12,23 +12,26 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from edge.memory.kv import KvType, aligned_tokens
+from edge.packages.manifest import Pooling
 from edge.scheduling.speculation import SpeculationMode
-from edge.scheduling.tuning import Spin
+from edge.scheduling.tuning import MOST_THREADS, Spin
 from shared.errors import SettingsError
 
 _ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 _RANGES: dict[str, tuple[int, int]] = {
     "context_tokens": (256, 1 << 24),
     "slots": (1, 64),
-    "threads": (1, 256),
+    "threads": (1, MOST_THREADS),
     "prefill_tokens": (1, 4096),
-    "threads_batch": (1, 256),
+    "threads_batch": (1, MOST_THREADS),
     "batch_tokens": (32, 4096),
     "ubatch_tokens": (1, 4096),
     "prompt_cache_mib": (0, 65536),
     "ping_interval_s": (1, 3600),
     "sleep_after_s": (0, 7 * 24 * 3600),
     "gpu_layers": (0, 4096),
+    "draft_tokens": (1, 64),
+    "ngram_tokens": (2, 64),
 }
 
 _NEVER = _BY_ITSELF = -1
@@ -38,8 +41,15 @@ _OVERRIDES_LIMIT = 16
 _TENSOR_PATTERN = re.compile(r"[A-Za-z0-9_.|()\\]{1,16384}")
 _BRIEF_SPIN = {"GOMP_SPINCOUNT": "1000"}
 """Rounds of a thread at a barrier before it gives its core away: a few microseconds (libgomp's own: milliseconds)."""
-LEAST_SPECULATIVE_BATCH_TOKENS = 65
-"""A draft of 64 tokens and the one before it: the engine aborts when they do not fit a batch."""
+DRAFT_TOKENS = 8
+"""The engine's own 48 cost a processor as much as a dozen tokens of output, and most of them are not accepted: measured
+in docs/explanation/scheduling.md."""
+NGRAM_TOKENS = 6
+_BY_CONTEXT = frozenset({SpeculationMode.NGRAM_SIMPLE, SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_MAP_K4V})
+_LONGEST_MEMORY_DRAFT_TOKENS, _SHORTEST_MEMORY_DRAFT_TOKENS = 64, 48
+"""What `ngram_mod` proposes by itself, at most and at least."""
+_LONGEST_MODEL_DRAFT_TOKENS = 16
+"""What a draft model proposes at most."""
 _OWN_RANGES = tuple(name for name in _RANGES if name not in ("prefill_tokens", "gpu_layers"))
 
 
@@ -101,6 +111,11 @@ class EngineOptions:
     sleep_after_s: int = 0
     """Without a request for this long the engine gives its memory back, and loads again for the next; 0: never."""
     speculation: SpeculationMode = SpeculationMode.OFF
+    draft_tokens: int = DRAFT_TOKENS
+    """Tokens that an n-gram kind proposes at once. The engine aborts when the drafts of all slots, each with the token
+    before it, do not fit a batch: there they are shorter."""
+    ngram_tokens: int = NGRAM_TOKENS
+    """Last tokens that must have stood in the context before, for what followed them there to be proposed."""
     spin: Spin = Spin.LONG
     """How threads wait for each other."""
     gpu_layers: int | None = None
@@ -109,6 +124,8 @@ class EngineOptions:
     """Pattern over names of tensors, and the buffer type that holds those in spite of `gpu_layers`."""
     draft_device: str | None = None
     """Where the draft model runs; None: the processor."""
+    pooling: Pooling | None = None
+    """How the engine makes one vector of a text; None: it makes none."""
 
     def __post_init__(self) -> None:
         for name in _OWN_RANGES:
@@ -117,10 +134,6 @@ class EngineOptions:
             raise SettingsError("Engine option ubatch_tokens must not exceed batch_tokens.", param="ubatch_tokens")
         if self.kv_type is not KvType.F16 and not self.flash_attention:
             raise SettingsError("A quantised KV cache needs flash attention.", param="kv_type")
-        if self.speculation is not SpeculationMode.OFF and self.batch_tokens < LEAST_SPECULATIVE_BATCH_TOKENS:
-            raise SettingsError(
-                f"Speculation needs batch_tokens of at least {LEAST_SPECULATIVE_BATCH_TOKENS}.", param="batch_tokens"
-            )
         if not _ALIAS.fullmatch(self.model_alias):
             raise SettingsError("The model's name must be letters, digits and ._:/- only.", param="model_alias")
         self._check_offload()
@@ -151,6 +164,23 @@ class EngineOptions:
         threads, threads_batch = counts
         return replace(self, threads=threads, threads_batch=threads_batch)
 
+    @property
+    def draft_room_tokens(self) -> int:
+        """The longest draft that a batch holds of every slot, beside the token before it; 0: none can speculate."""
+        return max(0, self.batch_tokens // self.slots - 1)
+
+    def _draft_lengths(self) -> dict[str, int]:
+        """What the kind in force is told about lengths, by the engine's names."""
+        room = self.draft_room_tokens
+        if self.speculation in _BY_CONTEXT:
+            return {"size_n": self.ngram_tokens, "size_m": min(self.draft_tokens, room)}
+        if self.speculation is SpeculationMode.NGRAM_MOD:
+            limits = {"n_max": _LONGEST_MEMORY_DRAFT_TOKENS, "n_min": _SHORTEST_MEMORY_DRAFT_TOKENS}
+            return {name: min(limit, room) for name, limit in limits.items()}
+        if self.speculation is SpeculationMode.DRAFT:
+            return {"n_max": min(_LONGEST_MODEL_DRAFT_TOKENS, room)}
+        return {}
+
     def wire(self) -> dict[str, str | int | bool]:
         """The message to the child process: the engine's own names, total context over all slots."""
         return {
@@ -168,8 +198,10 @@ class EngineOptions:
             "lock_weights": self.lock_weights,
             "sleep_idle_seconds": self.sleep_after_s or _NEVER,
             "speculation": self.speculation.value,
+            "draft_lengths": ",".join(f"{name}={length}" for name, length in self._draft_lengths().items()),
             "poll": self.spin is Spin.LONG,
             "n_gpu_layers": _BY_ITSELF if self.gpu_layers is None else self.gpu_layers,
             "tensor_overrides": ",".join(f"{pattern}={buffer}" for pattern, buffer in self.tensor_overrides),
             "draft_device": self.draft_device or "",
+            "pooling": self.pooling or "",
         }

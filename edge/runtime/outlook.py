@@ -62,7 +62,7 @@ def outlook(outline: Outline, device: DeviceProfile, wish: Wish, *, planned: Cap
     elif wish.draft is not None or wish.adapters:
         raise SettingsError("The engine of this package takes neither draft nor adapters.", param="draft")
     _check_draft(outline, wish.draft)
-    budget, demand = _budget(outline, device, wish), _demand(wish)
+    budget, demand = _budget(outline, device, wish), _demand(outline, wish)
     plan = planned or plan_capacity(geometry, budget, demand)
     pages = Pages(
         page_bytes=device.memory.page,
@@ -95,8 +95,8 @@ def _budget(outline: Outline, device: DeviceProfile, wish: Wish) -> Budget:
     )
 
 
-def _demand(wish: Wish) -> Demand:
-    request = wish.request
+def _demand(outline: Outline, wish: Wish) -> Demand:
+    request = replace(wish.request, pooling=outline.pooling)
     return Demand(
         slots=request.slots,
         kv_type=request.kv_type,

@@ -13,11 +13,12 @@ from edge.memory.geometry import ModelGeometry
 from edge.memory.kv import KvType, row_fits
 from edge.memory.pressure import Step, shapes
 from edge.packages.adapters.adapter import Adapter
+from edge.packages.manifest import Pooling
 from edge.packages.package import Package
 from edge.runtime.drafting import Drafting
-from edge.runtime.options import LEAST_SPECULATIVE_BATCH_TOKENS, EngineOptions, ProcessOptions, check_range
+from edge.runtime.options import DRAFT_TOKENS, NGRAM_TOKENS, EngineOptions, ProcessOptions, check_range
 from edge.scheduling.speculation import SpeculationMode
-from edge.scheduling.tuning import Spin, Tuning
+from edge.scheduling.tuning import MOST_THREADS, Spin, Tuning
 from shared.errors import SettingsError
 
 DETERMINISTIC_UBATCH_TOKENS = 63
@@ -26,9 +27,15 @@ MINIMUM_CONTEXT_TOKENS = 2048
 BATCH_TOKENS = 128
 """Unless something else was chosen or measured to be better."""
 _LEAST_BATCH_TOKENS = 32
+POOLED_INPUT_TOKENS = 512
+"""Unless a batch is chosen: a text whose vector is made of all its tokens at once is read in one micro-batch."""
+WHOLE_INPUT = frozenset({"mean", "cls"})
+"""Kinds of pooling that need all tokens of a text in one micro-batch; the last token alone needs no others."""
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
 DETERMINISTIC = "deterministic"
+EMBEDDINGS = "embeddings"
+"""Feature of a model that makes vectors of texts."""
 _FEATURES = frozenset({"tools", "structured_output", "logprobs", "continuation", LORA})
 
 
@@ -50,6 +57,10 @@ class PlanRequest:
     tensor_overrides: tuple[tuple[str, str], ...] = ()
     draft_device: str | None = None
     drafting: Drafting | None = None
+    draft_tokens: int = DRAFT_TOKENS
+    ngram_tokens: int = NGRAM_TOKENS
+    pooling: Pooling | None = None
+    """How the model makes embeddings, where it does; `plan_engine` reads it from the package."""
     prompt_cache_mib: int = 0
     reserve_bytes: int = 256 * MIB
     lock_weights: bool = False
@@ -58,7 +69,7 @@ class PlanRequest:
     """Kept free for adapters that are loaded later."""
 
     def __post_init__(self) -> None:
-        for name in ("slots", "prompt_cache_mib", "sleep_after_s"):
+        for name in ("slots", "prompt_cache_mib", "sleep_after_s", "draft_tokens", "ngram_tokens"):
             check_range(name, getattr(self, name))
         if self.batch_tokens is not None:
             check_range("batch_tokens", self.batch_tokens)
@@ -69,7 +80,9 @@ class PlanRequest:
     @property
     def read_tokens(self) -> int:
         """Prompt tokens that are read at once, at most."""
-        return BATCH_TOKENS if self.batch_tokens is None else self.batch_tokens
+        if self.batch_tokens is not None:
+            return self.batch_tokens
+        return POOLED_INPUT_TOKENS if self.pooling in WHOLE_INPUT else BATCH_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ class StaticPlan:
     features: frozenset[str] = _FEATURES
     speculation: SpeculationMode = SpeculationMode.OFF
     speculating: Callable[[SpeculationMode], StaticPlan] | None = field(default=None, repr=False, compare=False)
-    """The same with another way of speculating; None where the engine knows none."""
+    """The same with another way of speculating; None where the engine knows none, or has no room for it in a batch."""
     adapters: tuple[Adapter, ...] = ()
     """Loaded beside the weights, in the order of the engine's own numbers for them."""
     drafting: Drafting | None = None
@@ -139,11 +152,14 @@ def _check_lock(package: Package, device: DeviceFacts, request: PlanRequest) -> 
 
 def ubatch_tokens(request: PlanRequest) -> int:
     """Tokens that the engine computes together while it reads a prompt."""
+    if request.pooling in WHOLE_INPUT:
+        return request.read_tokens
     return min(DETERMINISTIC_UBATCH_TOKENS if request.deterministic else FAST_UBATCH_TOKENS, request.read_tokens)
 
 
-def _whole_ubatches(request: PlanRequest) -> int:
-    """At most the batch that was asked for: a rest of a few tokens would cost as much time as a token of output."""
+def batch_tokens(request: PlanRequest) -> int:
+    """Prompt tokens that the engine reads at once: at most the batch that was asked for, in whole micro-batches, as a
+    rest of a few tokens would cost as much time as a token of output."""
     ubatch = ubatch_tokens(request)
     return max(_LEAST_BATCH_TOKENS, request.read_tokens // ubatch * ubatch)
 
@@ -159,6 +175,8 @@ class _Ground:
     def plan(self, basis: EngineOptions, slots: int, context_tokens: int) -> StaticPlan:
         geometry = self.package.manifest.geometry
         options = replace(basis, slots=slots, context_tokens=context_tokens)
+        if not options.draft_room_tokens:
+            options = replace(options, speculation=SpeculationMode.OFF)
         demand = Demand(
             slots=slots,
             kv_type=options.kv_type,
@@ -166,7 +184,6 @@ class _Ground:
             minimum_context_tokens=context_tokens,
             draft=self.drafting.memory if self.drafting is not None else None,
         )
-        speculates = options.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
         return StaticPlan(
             package=self.package,
             geometry=geometry,
@@ -175,7 +192,7 @@ class _Ground:
             shape=partial(self.plan, basis),
             features=_features(options),
             speculation=options.speculation,
-            speculating=partial(self._speculating, options) if speculates else None,
+            speculating=partial(self._speculating, options) if options.draft_room_tokens else None,
             drafting=self.drafting,
             tuning=partial(self._tuned, options),
         )
@@ -191,9 +208,6 @@ class _Ground:
             spin=tuning.spin,
             batch_tokens=tuning.batch_tokens,
             ubatch_tokens=min(basis.ubatch_tokens, tuning.batch_tokens),
-            speculation=basis.speculation
-            if tuning.batch_tokens >= LEAST_SPECULATIVE_BATCH_TOKENS
-            else SpeculationMode.OFF,
         )
         return self.plan(options, basis.slots, basis.context_tokens)
 
@@ -202,7 +216,8 @@ def _features(options: EngineOptions) -> frozenset[str]:
     """With `deterministic` where greedy decoding depends on the text alone: not with large micro-batches, whose sums
     come in another order, and not while tokens are guessed ahead."""
     is_steady = options.ubatch_tokens <= DETERMINISTIC_UBATCH_TOKENS and options.speculation is SpeculationMode.OFF
-    return _FEATURES | {DETERMINISTIC} if is_steady else _FEATURES
+    found = _FEATURES if options.pooling is None else _FEATURES | {EMBEDDINGS}
+    return found | {DETERMINISTIC} if is_steady else found
 
 
 def steps_of(plan: StaticPlan, minimum_context_tokens: int) -> tuple[Step, ...]:
@@ -219,6 +234,16 @@ def _private_bytes(plan: StaticPlan) -> int:
     return plan.capacity.engine_bytes - plan.capacity.weights_bytes
 
 
+def _budget(package: Package, device: DeviceFacts, request: PlanRequest) -> Budget:
+    return Budget(
+        available_bytes=device.memory_available_bytes,
+        weights_bytes=package.manifest.model_file.size_bytes,
+        reserve_bytes=request.reserve_bytes,
+        prompt_cache_bytes=request.prompt_cache_mib * MIB,
+        adapters_bytes=request.adapters_bytes,
+    )
+
+
 def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> StaticPlan:
     """Threads, batches, context and KV type for `package` on `device`.
 
@@ -229,15 +254,10 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         SettingsError: an option is out of range or does not suit the model.
     """
     geometry = package.manifest.geometry
+    request = replace(request, pooling=package.manifest.model.pooling)
     check_cache(geometry, request.kv_type)
     _check_lock(package, device, request)
-    budget = Budget(
-        available_bytes=device.memory_available_bytes,
-        weights_bytes=package.manifest.model_file.size_bytes,
-        reserve_bytes=request.reserve_bytes,
-        prompt_cache_bytes=request.prompt_cache_mib * MIB,
-        adapters_bytes=request.adapters_bytes,
-    )
+    budget = _budget(package, device, request)
     capacity = plan_capacity(
         geometry,
         budget,
@@ -255,17 +275,20 @@ def plan_engine(package: Package, device: DeviceFacts, request: PlanRequest) -> 
         model_alias=package.name,
         context_tokens=capacity.context_tokens,
         slots=request.slots,
-        threads=request.threads or max(1, device.cores_usable - 1),
-        threads_batch=request.threads_batch or max(1, device.cores_usable),
+        threads=request.threads or min(max(1, device.cores_usable - 1), MOST_THREADS),
+        threads_batch=request.threads_batch or min(max(1, device.cores_usable), MOST_THREADS),
         kv_type=request.kv_type,
-        batch_tokens=_whole_ubatches(request),
+        batch_tokens=batch_tokens(request),
         ubatch_tokens=ubatch_tokens(request),
         prompt_cache_mib=request.prompt_cache_mib,
         lock_weights=request.lock_weights,
         sleep_after_s=request.sleep_after_s,
         spin=request.spin,
+        draft_tokens=request.draft_tokens,
+        ngram_tokens=request.ngram_tokens,
         gpu_layers=request.gpu_layers,
         tensor_overrides=request.tensor_overrides,
         draft_device=request.draft_device,
+        pooling=request.pooling,
     )
     return _Ground(package, budget, request.drafting).plan(options, options.slots, options.context_tokens)

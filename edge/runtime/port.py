@@ -56,6 +56,8 @@ class EngineFacts:
     """Fingerprint that other tiers compare with theirs (`shared.tokenizer`)."""
     adapters: tuple[str, ...] = ()
     """Digests of the adapters that are loaded."""
+    embedding_input_tokens: int | None = None
+    """Most tokens of a text that one vector is made of; None: the model makes none."""
     computes: Mapping[str, str | int | bool] = field(default_factory=dict, hash=False)
     """How it computes, by the engine's own names."""
     template: ChatTemplate = ChatTemplate()
@@ -73,7 +75,8 @@ class AppliedAdapter:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """State of the engine now. `reason` is the last crash or start failure in words without content."""
+    """State of the engine now. `reason` is the last crash or start failure in words without content; `replaced`: the
+    process goes, or has gone, to make room for the next one, which is on its way."""
 
     state: EngineState
     facts: EngineFacts | None = None
@@ -81,6 +84,7 @@ class EngineStatus:
     restarts: int = 0
     reason: str | None = None
     retry_after_s: int = 1
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from edge.devices.unit import UnitProfile
 from edge.packages.package import Package
 from edge.runtime.forecast import model_of
-from edge.runtime.speed import BATCH_TOKENS, UBATCH_TOKENS, Speed, SpeedBench, speed_bench
+from edge.runtime.speed import BATCH_TOKENS, UBATCH_TOKENS, Speed, SpeedBench, most_context_tokens, speed_bench
 from edge.scheduling.calibration import LONG_TOKENS, SHORT_TOKENS, Samples, fit, workload_s
 from edge.scheduling.graph import Model
 from edge.scheduling.workload import decode, prefill
@@ -60,28 +60,30 @@ async def compare(
 ) -> AsyncIterator[Compared]:
     """For each number of threads with the processor's peaks at it, one after another.
 
-    Contexts beyond what the model was trained for are left out.
+    Contexts beyond what the model was trained for are left out; where the longer one of the calibration is among them,
+    it is as long as there is room.
 
     Raises:
         as `speed_bench`.
     """
     model = model_of(package)
-    within = [context for context in contexts if context <= model.geometry.trained_context_tokens]
+    most = most_context_tokens(model.geometry.trained_context_tokens)
+    within, long = [context for context in contexts if context <= most], min(LONG_TOKENS, most)
     for threads, unit in units:
-        async with speed_bench(package, run_dir, threads=threads, context_tokens=max([LONG_TOKENS, *within])) as bench:
-            before = await _calibration(bench)
+        async with speed_bench(package, run_dir, threads=threads, context_tokens=max([long, *within])) as bench:
+            before = await _calibration(bench, long)
             truth = [await bench.speed(context, _repetitions(context)) for context in within]
-            after = await _calibration(bench)
+            after = await _calibration(bench, long)
         samples = _samples(*(new.better(old) for old, new in zip(before, after, strict=True)))
         share = fit(model, unit, samples, batch_tokens=BATCH_TOKENS, ubatch_tokens=UBATCH_TOKENS)
         calibrated = unit.model_copy(update={"efficiency": share})
         yield Compared(calibrated, threads, tuple(row for speed in truth for row in _rows(model, calibrated, speed)))
 
 
-async def _calibration(bench: SpeedBench) -> tuple[Speed, Speed]:
+async def _calibration(bench: SpeedBench, long_tokens: int) -> tuple[Speed, Speed]:
     return (
         await bench.speed(SHORT_TOKENS, _repetitions(SHORT_TOKENS)),
-        await bench.speed(LONG_TOKENS, _repetitions(LONG_TOKENS)),
+        await bench.speed(long_tokens, _repetitions(long_tokens)),
     )
 
 

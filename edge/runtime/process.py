@@ -32,6 +32,8 @@ def main() -> None:
     try:
         server = _serve(order)
     except (RuntimeError, ValueError, ImportError, OSError) as error:
+        sys.stderr.write(f"{error}\n")  # for the table of causes: what the loader of libraries says is nowhere else
+        sys.stderr.flush()
         _answer(answers, {"refused": type(error).__name__})
         os._exit(REFUSED_EXIT)
     _answer(answers, {"ready": True})
@@ -79,6 +81,7 @@ def _serve(order: dict[str, Any]) -> object:
     params.load_mode = (
         load_mode.LLAMA_LOAD_MODE_MMAP_MLOCK if options["lock_weights"] else load_mode.LLAMA_LOAD_MODE_MMAP
     )
+    _pool(engine, params, options["pooling"])
     _speculate(engine, params, order)
     params.prefill_assistant = False  # a last assistant message is gone on with only where the request says so
     params.fit_params = False  # a dry-run load; the plan has decided already
@@ -99,12 +102,21 @@ def _compute(params: Any, options: dict[str, Any]) -> None:
         params.cpuparams.poll = params.cpuparams_batch.poll = 0
 
 
+def _pool(engine: Any, params: Any, pooling: str) -> None:
+    if pooling:
+        params.embedding = True
+        params.pooling_type = getattr(engine.llama_pooling_type, f"LLAMA_POOLING_TYPE_{pooling.upper()}")
+
+
 def _speculate(engine: Any, params: Any, order: dict[str, Any]) -> None:
     options = order["options"]
     if options["speculation"] == "off":
         return
     kind = "DRAFT_SIMPLE" if options["speculation"] == "draft" else options["speculation"].upper()
     params.speculative.types = [getattr(engine.common_speculative_type, f"COMMON_SPECULATIVE_TYPE_{kind}")]
+    for length in filter(None, options["draft_lengths"].split(",")):
+        name, _, tokens = length.partition("=")
+        setattr(getattr(params.speculative, options["speculation"]), name, int(tokens))
     if options["speculation"] == "draft":
         draft = params.speculative.draft
         draft.mparams.path = order["draft"]

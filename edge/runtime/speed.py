@@ -33,8 +33,9 @@ _LEAST_PROCESSOR_S = 0.1
 _SPARE_TOKENS = 256
 _START_LIMIT_S = 300.0
 _STOP_GRACE_S = 3.0
+_FIRST_TOKEN = 3
 _DISTINCT_TOKENS = 2000
-"""Prompts are made of ids below this; every vocabulary has as many."""
+"""Prompts are made of so many ids from there up, as far as the vocabulary goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +63,21 @@ class Speed:
         )
 
 
+def most_context_tokens(trained_context_tokens: int) -> int:
+    """The longest context that can be measured: what is written after it has to fit too."""
+    return trained_context_tokens - _DECODE_TOKENS - 1
+
+
 class SpeedBench:
     """A running engine that is asked for times. Built by `speed_bench`."""
 
-    def __init__(self, session: aiohttp.ClientSession, process: psutil.Process, threads: int) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, process: psutil.Process, threads: int, vocabulary_tokens: int
+    ) -> None:
         self._session = session
         self._process = process
         self._threads = threads
+        self._distinct_tokens = max(1, min(_DISTINCT_TOKENS, vocabulary_tokens - _FIRST_TOKEN))
         self._prompts = 0
 
     async def speed(self, context_tokens: int, repetitions: int) -> Speed:
@@ -82,8 +91,8 @@ class SpeedBench:
     async def _once(self, context_tokens: int) -> Speed:
         self._prompts += 1
         # The first token differs, so nothing of an earlier prompt is reused.
-        first = self._prompts
-        prompt = [(first * 31 + 7 * index * (index + first)) % _DISTINCT_TOKENS + 3 for index in range(context_tokens)]
+        first, distinct = self._prompts, self._distinct_tokens
+        prompt = [(first * 31 + 7 * at * (at + first)) % distinct + _FIRST_TOKEN for at in range(context_tokens)]
         prefill_s, prefill_wall_s, _ = await self._timed(prompt, 1)
         # The same prompt again is in the cache but for its last token: what is timed are steps of one token.
         steps = [await self._timed(prompt, _DECODE_TOKENS) for _ in range(_DECODE_REPETITIONS)]
@@ -147,7 +156,8 @@ async def speed_bench(
         try:
             await child.prove(_START_LIMIT_S)
             async with engine_session(child.connection) as session:
-                yield SpeedBench(session, psutil.Process(child.pid), threads)
+                vocabulary_tokens = package.manifest.geometry.vocabulary_tokens
+                yield SpeedBench(session, psutil.Process(child.pid), threads, vocabulary_tokens)
         except StartFailed as failure:
             raise EngineStartFailed(failure.reason) from None
         except (aiohttp.ClientError, psutil.Error):

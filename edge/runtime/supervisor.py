@@ -38,6 +38,7 @@ _FAILED_RETRY_S = 60
 _STOP_GRACE_S = 3.0
 _START_LIMIT_S = 120.0
 _DRAIN_LIMIT_S = 600.0
+_SPECULATIVE_CRASHES = 2  # in a row; what it proposes may be what the engine dies of
 ADAPTER_RANK_LIMIT = 64
 
 _log = logs.get("edge.engine")
@@ -273,7 +274,7 @@ class SupervisedEngine:
             while await self._run_once(folder, child) and await self._wait_for_next():
                 child = self._adopted()
             _log.error("engine_failed", reason=self._status.reason)
-            self._set(EngineState.FAILED, pid=None, retry_after_s=_FAILED_RETRY_S)
+            self._set(EngineState.FAILED, pid=None, retry_after_s=_FAILED_RETRY_S, replaced=False)
         finally:
             self._first_outcome.set()
 
@@ -285,7 +286,7 @@ class SupervisedEngine:
         if wait_s is None:
             return False
         _log.warning("engine_restarting", wait_s=round(wait_s, 3), reason=self._status.reason)
-        self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)))
+        self._set(EngineState.RESTARTING, pid=None, retry_after_s=max(1, math.ceil(wait_s)), replaced=False)
         self._first_outcome.set()
         await first_of(self._clock.sleep(wait_s), self._handover.offered())
         self._set(EngineState.RESTARTING, restarts=self._status.restarts + 1)
@@ -308,7 +309,7 @@ class SupervisedEngine:
             return True
         except TrustError as error:
             self._status = replace(self._status, reason=error.message)
-            return self._give_up_draft(error.message)
+            return self._give_up_speculation(error.message)
         except OSError as error:  # no processes, descriptors or memory left: that can pass
             self._failed_start(f"The engine process could not be started: {error.strerror}.", refused=False)
             return True
@@ -331,16 +332,18 @@ class SupervisedEngine:
         """Serve until the child ends (False) or has a successor (True): at once, or when no request is left."""
         ready_ms = self._clock.now_ms()
         _log.info("engine_ready", pid=child.pid, restarts=self._status.restarts)
-        self._set(EngineState.READY, facts=facts_of(self._plan), pid=child.pid, retry_after_s=1)
+        self._set(EngineState.READY, facts=facts_of(self._plan), pid=child.pid, retry_after_s=1, replaced=False)
         self._first_outcome.set()
         hung = await self._until_hung(child)
         if child.running and self._handover.waiting:
             if not self._handover.has_child:
-                self._set(EngineState.RESTARTING, retry_after_s=1)
+                self._set(EngineState.RESTARTING, retry_after_s=1, replaced=True)
                 await child.unused(self._drain_limit_s)
             return True
         reason = hung or await child.exited()
         self._history = self._history.after_exit((self._clock.now_ms() - ready_ms) / 1000, self._policy)
+        if self._history.failures >= _SPECULATIVE_CRASHES:
+            self._give_up_speculation(reason)
         self._child = None
         self._set(EngineState.RESTARTING, pid=None, reason=reason)
         return False
@@ -370,16 +373,16 @@ class SupervisedEngine:
         self._plan = self._plan.with_adapters(())
         self._status = replace(self._status, reason=reason)
 
-    def _give_up_draft(self, reason: str) -> bool:
-        """Go on without the draft model, if that is what runs; the model serves without it as well."""
-        if self._plan.speculation is not SpeculationMode.DRAFT:
+    def _give_up_speculation(self, reason: str) -> bool:
+        """Decode plainly from the next start on, if this one does not; the model serves so as well."""
+        if self._plan.speculation is SpeculationMode.OFF:
             return False
-        _log.error("draft_given_up", reason=reason)
+        _log.error("speculation_given_up", mode=self._plan.speculation, reason=reason)
         self._plan = self._plan.in_mode(SpeculationMode.OFF)
         return True
 
     def _failed_start(self, reason: str, *, refused: bool) -> None:
-        if refused and self._give_up_draft(reason):
+        if refused and self._give_up_speculation(reason):
             return
         if refused and self._plan.adapters:
             self._give_up_adapters(reason)

@@ -29,14 +29,19 @@ _STALL_LIMIT_S = 10.0
 _REPETITIONS = 2
 _DISTINCT_TOKENS = 1000
 _FIRST_TOKEN = 3
-"""Prompts are made of ids from here up; every vocabulary has as many, and none of them ends a text."""
+"""Prompts are made of ids from here up, as far as the vocabulary goes; none of them ends a text."""
 
 
 class EngineTrials:
-    """A proven engine process that is asked for its speed. No prompt comes twice: nothing is read from its cache."""
+    """A proven engine process that is asked for its speed. No prompt comes twice: nothing is read from its cache.
 
-    def __init__(self, child: EngineChild) -> None:
+    `context_tokens` of its one slot bound the prompts, `vocabulary_tokens` the ids in them.
+    """
+
+    def __init__(self, child: EngineChild, *, context_tokens: int, vocabulary_tokens: int) -> None:
         self._child = child
+        self._room_tokens = context_tokens - _OUTPUT_TOKENS - 1
+        self._distinct_tokens = max(1, min(_DISTINCT_TOKENS, vocabulary_tokens - _FIRST_TOKEN))
         self._prompts = 0
 
     async def speeds(self) -> Speeds:
@@ -63,16 +68,17 @@ class EngineTrials:
                 return await self._reads(session, STALL_PROMPT_TOKENS, _STALL_LIMIT_S)
 
     async def _reads(self, session: aiohttp.ClientSession, prompt_tokens: int, limit_s: float) -> list[Batch]:
-        body = {"prompt": self._prompt(prompt_tokens), "n_predict": 1, "return_progress": True}
+        prompt = self._prompt(prompt_tokens)
+        body = {"prompt": prompt, "n_predict": 1, "return_progress": True}
         found: list[Batch] = []
         past, before_ms = 0, 0.0
         async with contextlib.aclosing(_events(session, body)) as events:
             async for event in events:
-                done, now_ms = _read(event, prompt_tokens)
+                done, now_ms = _read(event, len(prompt))
                 if done > past and now_ms > before_ms:
                     found.append(Batch(past, done - past, (now_ms - before_ms) / 1000))
                     past, before_ms = done, now_ms
-                if done >= prompt_tokens or now_ms > 1000 * limit_s:
+                if done >= len(prompt) or now_ms > 1000 * limit_s:
                     break
         if not found:
             raise StartFailed("The engine answered a trial with nothing.")
@@ -95,9 +101,13 @@ class EngineTrials:
         return tokens_per_s
 
     def _prompt(self, tokens: int) -> list[int]:
+        """As many, or what the context holds beside an answer."""
         self._prompts += 1
-        first = self._prompts
-        return [(31 * first + 7 * at * (at + first)) % _DISTINCT_TOKENS + _FIRST_TOKEN for at in range(tokens)]
+        first, distinct = self._prompts, self._distinct_tokens
+        return [
+            (31 * first + 7 * at * (at + first)) % distinct + _FIRST_TOKEN
+            for at in range(min(tokens, self._room_tokens))
+        ]
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,7 @@ from edge.packages.package import Package, check_contents, check_file, opened_pa
 from edge.runtime.child import EngineChild, StartFailed, socket_folder
 from edge.runtime.launch import LAUNCHES
 from edge.runtime.options import EngineOptions
+from edge.runtime.plan import WHOLE_INPUT
 from edge.runtime.trials import EngineTrials, busy_neighbour
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import (
@@ -96,10 +97,15 @@ class Tuner:
             if not self._batches:
                 self._batches = await self._prompt(files, threads)
                 listener(self.progress)
-        ubatch = self._basis.ubatch_tokens
-        sizes = [size // ubatch * ubatch or size for size in _BATCHES_TOKENS]
-        batch_tokens, stall_s = choose_batch(self._batches, sizes)
+        batch_tokens, stall_s = choose_batch(self._batches, self._sizes_tokens())
         return Tuning(threads.decode, threads.prefill, threads.spin, batch_tokens, stall_s)
+
+    def _sizes_tokens(self) -> list[int]:
+        """Batches to choose from. Where all of a text has to be read at once for its vector, there is no choice."""
+        if self._basis.pooling in WHOLE_INPUT:
+            return [self._basis.batch_tokens]
+        ubatch = self._basis.ubatch_tokens
+        return [size // ubatch * ubatch or size for size in _BATCHES_TOKENS]
 
     async def _trial(self, files: Files, threads: int, spin: Spin) -> Trial:
         async with asyncio.timeout(_TRIAL_LIMIT_S), self._engine(files, Threads(threads, threads, spin)) as trials:
@@ -119,7 +125,10 @@ class Tuner:
             child = await EngineChild.spawn(LAUNCHES["gguf"], options, files, folder)
             try:
                 await child.prove(_START_LIMIT_S)
-                yield EngineTrials(child)
+                geometry = self._package.manifest.geometry
+                yield EngineTrials(
+                    child, context_tokens=options.context_tokens, vocabulary_tokens=geometry.vocabulary_tokens
+                )
             finally:
                 await child.stop(_STOP_GRACE_S)
         except StartFailed as failure:

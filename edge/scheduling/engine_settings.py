@@ -9,7 +9,7 @@ from enum import StrEnum
 from edge.devices.delegation import DelegationKind, OperatorKind
 from edge.devices.unit import UnitKind, UnitProfile
 from edge.scheduling.schedule import Placed, Schedule
-from edge.scheduling.tuning import Spin, Tuning
+from edge.scheduling.tuning import MOST_THREADS, Spin, Tuning
 
 _HOST_BUFFER = "CPU"
 _TENSORS = {
@@ -78,8 +78,8 @@ def engine_settings(
     head = any(placed.kind is OperatorKind.HEAD for placed in offloaded)
     settings = EngineSettings(
         n_gpu_layers=layers - first + (1 if head else 0),
-        threads=_threads(max(1, (host.cores or 1) - 1), decode_by_threads or {}),
-        threads_batch=_threads(host.cores or 1, prefill_by_threads or {}),
+        threads=_threads(min(max(1, (host.cores or 1) - 1), MOST_THREADS), decode_by_threads or {}),
+        threads_batch=_threads(min(host.cores or 1, MOST_THREADS), prefill_by_threads or {}),
         tensor_overrides=_overrides(plan.operators, drivable, first),
         draft_device=offloaded[0].unit if offloaded else None,
         obeyed=all(placed.unit in drivable or placed.unit == host.name for placed in plan.operators),

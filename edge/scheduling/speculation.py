@@ -56,11 +56,13 @@ class Reason(StrEnum):
 class SpeculationPolicy:
     """What may be tried, and how eagerly.
 
-    `ngram_mod` is no candidate by default: it replays what earlier requests produced, so one client could learn from
-    its own speed what another was answered.
+    Of the kinds that look into the context alone, `ngram_simple` was the fastest wherever any of them paid; the others
+    keep tables between requests, and their gain depends on what was asked before. `ngram_mod` is no candidate by
+    default: it replays what earlier requests produced, so one client could learn from its own speed what another was
+    answered.
     """
 
-    candidates: tuple[SpeculationMode, ...] = (SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_SIMPLE)
+    candidates: tuple[SpeculationMode, ...] = (SpeculationMode.NGRAM_SIMPLE,)
     margin_ratio: float = 0.05
     dwell_ms: int = 30_000
     retry_ms: int = 900_000
@@ -70,6 +72,8 @@ class SpeculationPolicy:
     """Tokens of a kind in a mode below which its rate is not believed."""
     least_coverage_ratio: float = 0.5
     """Share of the mix that must have been measured both ways."""
+    most_unjudged: int = 32
+    """Answers in a row that had company, and say nothing about a mode: after so many it is no longer known to pay."""
     least_acceptance_ratio: float = 0.05
     """Below it a gain is noise: what was not accepted cannot have made anything faster."""
 
@@ -94,7 +98,7 @@ class SpeculationFacts:
 
     `mix` gives the share of each kind among recent requests. `acceptance_ratios` are accepted over proposed tokens of
     each mode when it last ran; a mode that proposed nothing is not in it. `unfit` are modes that must not run, such as
-    a draft with another vocabulary.
+    a draft with another vocabulary. `unjudged` counts the answers since the last one that was measured.
     """
 
     level: ThermalLevel
@@ -102,6 +106,7 @@ class SpeculationFacts:
     rates: Mapping[tuple[SpeculationMode, RequestKind], Rate]
     acceptance_ratios: Mapping[SpeculationMode, float] = field(default_factory=dict)
     unfit: frozenset[SpeculationMode] = frozenset()
+    unjudged: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,9 @@ def decide_speculation(
     if not open_modes and state.mode is SpeculationMode.OFF:
         reason = Reason.VOCAB_MISMATCH if facts.unfit else Reason.NO_CANDIDATES
         return _to(SpeculationMode.OFF, reason, state, now_ms)
+    if facts.unjudged >= policy.most_unjudged:
+        left = state if state.mode is SpeculationMode.OFF else _left(state, policy, now_ms)
+        return _to(SpeculationMode.OFF, Reason.NOT_MEASURED, left, now_ms)
     if not _measured(state.mode, facts, policy):
         return _to(state.mode, Reason.NOT_MEASURED, state, now_ms)
     if not _measured(SpeculationMode.OFF, facts, policy):
@@ -169,8 +177,11 @@ def gain_ratio(mode: SpeculationMode, facts: SpeculationFacts, policy: Speculati
 
 
 def failed(state: SpeculationState, mode: SpeculationMode, policy: SpeculationPolicy, now_ms: int) -> SpeculationState:
-    """The state after `mode` could not be started: what ran runs on, and the mode is tried again later."""
-    return replace(state, changed_ms=now_ms, trials=_lost(state.trials, mode, policy, now_ms))
+    """The state after `mode` could not be started: what ran runs on, and the mode is tried again later; plain decoding
+    has nothing to lose by that."""
+    is_plain = mode is SpeculationMode.OFF
+    trials = state.trials if is_plain else _lost(state.trials, mode, policy, now_ms)
+    return replace(state, changed_ms=now_ms, trials=trials)
 
 
 def _chosen(
@@ -219,7 +230,7 @@ def _settled(
 
 
 def _left(state: SpeculationState, policy: SpeculationPolicy, now_ms: int) -> SpeculationState:
-    """The running mode gives way to a trial without having lost: it was measured just now."""
+    """The running mode gives way without having lost: to a trial, or because nothing can be said of it."""
     trials = {**state.trials, state.mode: Trial(now_ms + policy.retry_ms, policy.retry_ms)}
     return replace(state, trials=trials)
 

@@ -19,6 +19,8 @@ STALL_BUDGET_S = 0.7
 """Of the limit: a device is not always as fast as it was when it was measured."""
 COLLAPSE_RATIO = 0.5
 """Below this share of the best speed beside a busy process, a choice has collapsed."""
+MOST_THREADS = 256
+"""An engine takes no more, however many cores a machine has."""
 _WORTH_RATIO = 1.03
 """More threads, or another way of spinning, must be this much faster to be taken."""
 _PROMPT_TOKENS, _OUTPUT_TOKENS = 1024, 256
@@ -86,6 +88,7 @@ def candidates(cores: int) -> tuple[tuple[int, Spin], ...]:
 
     Half of the cores stands for one thread per physical core. One thread waits for nobody, however it spins.
     """
+    cores = min(cores, MOST_THREADS)
     counts = dict.fromkeys(count for count in (cores - 1, cores, cores // 2, 1) if count >= 1)
     return tuple((count, spin) for spin in Spin for count in counts if count > 1 or spin is Spin.LONG)
 

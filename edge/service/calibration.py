@@ -8,12 +8,15 @@ from edge.service.chunks import ChunkStream
 from edge.service.engine_client import EngineClient
 from edge.service.rates import Rates
 from edge.service.translation import EngineRequest, translate
+from edge.service.wait import Work
 from shared import logs
 from shared.errors import IsthmusError
 from shared.openai.facts import Endpoint
 
 _PROMPT = "The quick brown fox jumps over the lazy dog while seven wizards mix a quart of very bad punch. " * 2
 _OUTPUT_TOKENS = 8
+_WORK = Work("calibration")
+"""Far shorter than answers are: how long they take is not to be read from it."""
 
 
 class Calibration:
@@ -32,7 +35,7 @@ class Calibration:
         request = _request(facts)
         chunks = ChunkStream(request)
         try:
-            async with self._admission.slot(), self._client.stream(request) as events:
+            async with self._admission.slot(work=_WORK), self._client.stream(request) as events:
                 async for event in events:
                     chunks.feed(event)
                     if self._admission.queued:

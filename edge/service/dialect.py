@@ -22,11 +22,13 @@ from shared.openai.sse import KEEPALIVE
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request in OpenAI's form. `limit_is_bound`: its output limit is the most that the caller wants, and no demand
-    for room. `at_once` is the whole answer to a request that asks only whether the model serves."""
+    for room. `penalty_window_tokens` is how many of the last tokens count for penalties: 0 none, -1 all of the context,
+    None as the engine has it. `at_once` is the whole answer to a request that asks only whether the model serves."""
 
     endpoint: Endpoint
     body: dict[str, Any]
     limit_is_bound: bool = False
+    penalty_window_tokens: int | None = None
     at_once: bytes | None = None
 
 

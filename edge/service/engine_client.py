@@ -27,6 +27,7 @@ _CONNECT_S = 2.0
 _ASK_S = 30.0
 _COUNTED = ("messages", "tools", "continue_final_message", "add_generation_prompt")
 """What decides over the prompt of a chat."""
+_EMBED_ROUTE = "/v1/embeddings"
 _COUNT_ROUTE = "/v1/chat/completions/input_tokens"
 
 
@@ -80,6 +81,23 @@ class EngineClient:
         body = {"content": text, "parse_special": True, "add_special": True}
         return len((await self._ask("/tokenize", body))["tokens"])
 
+    async def text_ids(self, text: str, *, bare: bool = False) -> list[int]:
+        """Token ids of `text` as a whole input: with what the model puts around each, unless they are to be `bare`,
+        and spelled control tokens as the text that they are."""
+        body = {"content": text, "parse_special": False, "add_special": not bare}
+        return [int(token) for token in (await self._ask("/tokenize", body))["tokens"]]
+
+    async def embed(self, ids: list[int], encoding: str) -> Any:
+        """The vector of one text of these tokens, of length 1: a list of floats, or base64 of 32-bit floats. A whole
+        context takes a slow device minutes, so how long is too long is the caller's to say."""
+        body = {"input": ids, "encoding_format": encoding}
+        answer = await self._ask(_EMBED_ROUTE, body, applied=(), timeout_s=None)
+        self._engine.heard()
+        try:
+            return answer["data"][0]["embedding"]
+        except (KeyError, IndexError, TypeError):
+            raise BackendStatus("The engine's answer holds no vector.", backend_status=200) from None
+
     async def template(self) -> ChatTemplate:
         """What the engine found out about the model's chat template."""
         caps = (await self._ask("/props", None)).get("chat_template_caps")
@@ -89,8 +107,27 @@ class EngineClient:
         tools = caps.get("supports_tools") is True and caps.get("supports_tool_calls") is True
         return ChatTemplate(tools=tools, system_role=caps.get("supports_system_role") is not False)
 
-    async def _ask(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        async with self._post(path, body, timeout_s=_ASK_S) as response:
+    async def metrics(self, limit_s: float) -> bytes:
+        """The engine's metrics as it writes them.
+
+        Raises:
+            IsthmusError: no engine runs, it has none, or it says nothing within `limit_s`.
+        """
+        async with self._post("/metrics", None, timeout_s=limit_s) as response:
+            try:
+                return await response.read()
+            except (TimeoutError, aiohttp.ClientError, OSError):
+                raise BackendUnreachable("The engine went away before it answered.") from None
+
+    async def _ask(
+        self,
+        path: str,
+        body: Mapping[str, Any] | None,
+        *,
+        applied: tuple[AppliedAdapter, ...] | None = None,
+        timeout_s: float | None = _ASK_S,
+    ) -> dict[str, Any]:
+        async with self._post(path, body, timeout_s=timeout_s, applied=applied) as response:
             try:
                 answer = orjson.loads(await response.read())
             except orjson.JSONDecodeError:
@@ -188,7 +225,7 @@ async def _open(
         raise BackendTimeout("The engine does not answer.", phase="connect") from None
     except (aiohttp.ClientError, OSError):
         raise BackendUnreachable("The engine went away before it answered.") from None
-    raise engine_errors.of_response(response.status, raw)
+    raise engine_errors.of_response(response.status, raw, path=path)
 
 
 async def _events(response: aiohttp.ClientResponse, heard: Callable[[], None]) -> AsyncGenerator[bytes]:

@@ -10,6 +10,9 @@ import orjson
 from shared.errors import BackendStatus, ContextLengthExceeded, InvalidRequest, IsthmusError, NotReady
 
 _TEMPLATE_REASON = re.compile(r"Jinja Exception: ([^\n]{1,200})")
+_MESSAGES = "messages"
+_TEXT_PARAMS = {"/v1/completions": "prompt", "/v1/embeddings": "input"}
+"""The field that holds the text, where it is not the messages."""
 _CLIENT_FAULTS = (
     "is not supported",
     "failed to parse",
@@ -24,9 +27,9 @@ _CLIENT_FAULTS = (
 tool calls in the history, output that its own parser cannot read)."""
 
 
-def of_response(status: int, raw: bytes) -> IsthmusError:
-    """The error for an answer of the engine with a status that is not success."""
-    return _of(status, _error_object(raw))
+def of_response(status: int, raw: bytes, *, path: str = "") -> IsthmusError:
+    """The error for an answer of the engine to a request for `path`, with a status that is not success."""
+    return _of(status, _error_object(raw), text_param=_TEXT_PARAMS.get(path, _MESSAGES))
 
 
 def of_event(event: bytes) -> IsthmusError:
@@ -37,11 +40,11 @@ def of_event(event: bytes) -> IsthmusError:
     return _of(status if isinstance(status, int) else 500, details)
 
 
-def _of(status: int, details: dict[str, Any]) -> IsthmusError:
+def _of(status: int, details: dict[str, Any], text_param: str = _MESSAGES) -> IsthmusError:
     message = details.get("message")
     message = message if isinstance(message, str) else ""
     if details.get("type") == "exceed_context_size_error":
-        return _too_long(details)
+        return _too_long(details, text_param)
     if reason := _TEMPLATE_REASON.search(message):
         text = f"The model's chat template refuses these messages: {reason[1].strip()}"
         return InvalidRequest(text, param="messages", code="template_error")
@@ -52,11 +55,11 @@ def _of(status: int, details: dict[str, Any]) -> IsthmusError:
     return BackendStatus("The engine failed on this request.", backend_status=status, code="engine_error")
 
 
-def _too_long(details: dict[str, Any]) -> IsthmusError:
+def _too_long(details: dict[str, Any], param: str) -> IsthmusError:
     needed, limit = details.get("n_prompt_tokens"), details.get("n_ctx")
     if isinstance(needed, int) and isinstance(limit, int):
-        return ContextLengthExceeded.of(needed_tokens=needed, limit_tokens=limit, param="messages")
-    return ContextLengthExceeded("The prompt is longer than the context.", param="messages")
+        return ContextLengthExceeded.of(needed_tokens=needed, limit_tokens=limit, param=param)
+    return ContextLengthExceeded("The prompt is longer than the context.", param=param)
 
 
 def _error_object(raw: bytes) -> dict[str, Any]:

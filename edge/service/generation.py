@@ -3,10 +3,9 @@ outcome."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -22,6 +21,7 @@ from edge.service.deadline import answering
 from edge.service.dialect import Asked, Dialect
 from edge.service.engine_client import EngineClient
 from edge.service.grammar_check import GrammarCheck
+from edge.service.outcome import Outcome, counted
 from edge.service.rates import Rates, Timings
 from edge.service.request_kind import kind_of
 from edge.service.served import Served
@@ -29,7 +29,7 @@ from edge.service.thermal.ladder import Measures
 from edge.service.translation import EngineRequest, translate
 from shared import logs
 from shared.clock import Clock
-from shared.errors import BackendTimeout, CapacityError, ClientError, IsthmusError, NotReady, QueueFull
+from shared.errors import BackendTimeout, IsthmusError, NotReady, QueueFull
 from shared.http.errors import REQUEST_ID
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -37,10 +37,6 @@ from shared.http.names import OUTPUT_CAP_HEADER
 from shared.http.tracing import span_of
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
-from shared.tracing.conventions import OUTCOME
-from shared.tracing.port import NO_SPAN, Span
-
-_CAPACITY_OUTCOMES = frozenset({"queue_full", "not_ready", "draining", "thermal_critical", "memory_critical"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +52,6 @@ class GenerationLimits:
     grammar_s: float
     exact_adapters: bool
     """Answers with adapters depend on neither cache nor company."""
-
-
-@dataclass(slots=True)
-class _Outcome:
-    name: str = "ok"
-    started_ms: int = 0
-    owner: str | None = None
-    span: Span = field(default=NO_SPAN, repr=False)
-    kind: RequestKind = RequestKind.PROSE
-    mode: SpeculationMode | None = None
-    """How the engine decodes for this request; None where it shares the engine with others."""
 
 
 class Generation:
@@ -85,7 +70,7 @@ class Generation:
         metrics: EdgeMetrics,
         clock: Clock,
         measures: Callable[[], Measures],
-        observe: Callable[[RequestKind, SpeculationMode, Timings], None],
+        observe: Callable[[RequestKind, SpeculationMode | None, Timings], None],
     ) -> None:
         self._served = served
         self._client = client
@@ -104,9 +89,9 @@ class Generation:
 
     async def serve(self, request: web.Request, dialect: Dialect, owner: str | None = None) -> web.StreamResponse:
         """Answer one request of the key called `owner`; raises what `shared.http.errors` turns into an answer."""
-        with self._counted(dialect.route) as outcome, self._lifecycle.request():
+        with counted(self._metrics, dialect.route) as outcome, self._lifecycle.request():
             if self._lifecycle.in_flight > self._limits.connections:
-                raise QueueFull("Too many requests are open.", retry_after_s=self._admission.wait_estimate_s())
+                raise QueueFull("Too many requests are open.", retry_after_s=self._admission.retry_after_s(owner))
             outcome.started_ms = self._clock.now_ms()
             outcome.owner = owner
             outcome.span = span_of(request)
@@ -129,22 +114,24 @@ class Generation:
         await self._adapters.chosen(asked.body, base)
         return web.Response(body=answer, content_type="application/json")
 
-    async def _prepared(self, asked: Asked, outcome: _Outcome) -> EngineRequest:
+    async def _prepared(self, asked: Asked, outcome: Outcome) -> EngineRequest:
         validate(asked.endpoint, asked.body)
         outcome.kind = kind_of(asked.body)
-        facts = self._served.require()
+        facts = await self._served.arriving()
         prepared = translate(asked.endpoint, asked.body, facts, output_cap_tokens=self._measures().output_cap_tokens)
         chosen = await self._adapters.chosen(asked.body, facts.model_id)
         prepared = prepared.with_adapters(chosen, exact=self._limits.exact_adapters)
         if asked.limit_is_bound:
             prepared = prepared.without_promise()
+        if asked.penalty_window_tokens is not None:
+            prepared = prepared.with_penalty_window(asked.penalty_window_tokens)
         prepared = prepared.with_body(await self.control_tokens.defused(prepared.body))
         await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         await self._grammars.check(prepared.grammar)
         return prepared
 
     async def _stream(
-        self, request: web.Request, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome
+        self, request: web.Request, dialect: Dialect, prepared: EngineRequest, outcome: Outcome
     ) -> web.StreamResponse:
         answer = StreamAnswer(
             request,
@@ -178,7 +165,7 @@ class Generation:
         self._observe_end(chunks.closing, outcome)
         return await answer.finish()
 
-    async def _whole(self, dialect: Dialect, prepared: EngineRequest, outcome: _Outcome) -> web.StreamResponse:
+    async def _whole(self, dialect: Dialect, prepared: EngineRequest, outcome: Outcome) -> web.StreamResponse:
         assembly = dialect.whole(prepared)
         async with self._events(prepared, outcome, assembly.closing) as events:
             async for event in events:
@@ -192,7 +179,7 @@ class Generation:
 
     @contextlib.asynccontextmanager
     async def _events(
-        self, prepared: EngineRequest, outcome: _Outcome, closing: Closing
+        self, prepared: EngineRequest, outcome: Outcome, closing: Closing
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
@@ -205,58 +192,36 @@ class Generation:
             ):
                 alive()
                 await self._fit_again(prepared)
-                outcome.mode = self._served.require().speculation if self._admission.busy == 1 else None
+                mode = self._served.require().speculation if self._admission.busy == 1 else None
+                turns = self._admission.turns
                 with spans.engine(outcome.span, prepared, closing):
                     async with (
                         self._client.stream(prepared) as events,
                         contextlib.aclosing(_watched(events, alive)) as watched,
                     ):
                         yield watched
+                outcome.mode = mode if self._admission.turns == turns else None
         except BackendTimeout:
             self._client.doubt()
             raise
 
     async def _fit_again(self, prepared: EngineRequest) -> None:
         """Refuse what fitted the engine that served when it came, and does not fit the one that serves now."""
-        facts = self._served.require()
+        facts = await self._served.arriving()
         if facts.context_tokens < prepared.context_tokens:
             await fit.check(prepared, self._client, context_tokens=facts.context_tokens)
         if prepared.choices > facts.slots:  # several prompts can share a slot, one after the other
             raise NotReady("The device has taken back slots that this request needs.")
 
-    @contextlib.contextmanager
-    def _counted(self, route: str) -> Iterator[_Outcome]:
-        """Count the request in flight for as long as the block runs, and its outcome at the end, whatever that is."""
-        outcome = _Outcome()
-        self._metrics.in_flight.inc()
-        try:
-            yield outcome
-        except (asyncio.CancelledError, ConnectionError):
-            outcome.name = "cancelled"
-            self._metrics.cancelled.inc()
-            raise
-        except ClientError:
-            outcome.name = "client_error"
-            raise
-        except CapacityError as error:
-            outcome.name = error.code if error.code in _CAPACITY_OUTCOMES else "no_capacity"
-            raise
-        except BaseException:
-            outcome.name = "failed"
-            raise
-        finally:
-            outcome.span.note({OUTCOME: outcome.name})
-            self._metrics.in_flight.dec()
-            self._metrics.requests.labels(route=route, outcome=outcome.name).inc()
-
     def _observe_first(self, started_ms: int) -> None:
         self._metrics.ttft.observe((self._clock.now_ms() - started_ms) / 1000)
 
-    def _observe_end(self, closing: Closing, outcome: _Outcome) -> None:
+    def _observe_end(self, closing: Closing, outcome: Outcome) -> None:
         for timings in closing.timings:
             self._rates.record(timings)
-        if outcome.mode is not None and self._admission.busy <= 1 and len(closing.timings) == 1:
-            self._observe(outcome.kind, outcome.mode, closing.timings[0])
+        mode = outcome.mode if len(closing.timings) == 1 else None
+        for timings in closing.timings[:1]:
+            self._observe(outcome.kind, mode, timings)
 
 
 def _cap_header(prepared: EngineRequest) -> dict[str, str]:

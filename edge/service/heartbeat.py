@@ -35,7 +35,7 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who reports; fixed for the life of the process."""
+    """Who reports; but for the address, which may change, it is fixed for the life of the process."""
 
     backend_id: str
     instance: str
@@ -58,6 +58,7 @@ class Load:
     slots_busy: int
     queued: int
     queue_limit: int
+    slot_wait_s: float | None
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     memory_available_bytes: int | None
@@ -91,6 +92,7 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         slots_busy=load.slots_busy,
         queued=load.queued,
         queue_limit=load.queue_limit,
+        slot_wait_s=load.slot_wait_s,
         prefill_tokens_per_s=load.prefill_tokens_per_s,
         decode_tokens_per_s=load.decode_tokens_per_s,
         output_cap_tokens=load.measures.output_cap_tokens,
@@ -125,12 +127,13 @@ class HeartbeatSender:
     def __init__(
         self,
         reporter: Reporter,
-        identity: Identity,
+        identity: Callable[[], Identity | None],
         load: Callable[[], Load],
         *,
         clock: Clock,
         metrics: EdgeMetrics,
     ) -> None:
+        """`identity` says who reports; None: no router could reach it, so nothing is sent."""
         self._reporter = reporter
         self._identity = identity
         self._load = load
@@ -177,8 +180,11 @@ class HeartbeatSender:
 
     async def _beat(self) -> None:
         async with self._sending:
+            identity = self._identity()
+            if identity is None:
+                return
             self._sequence += 1
-            outcome = await self._reporter.report(build(self._identity, self._load(), self._sequence))
+            outcome = await self._reporter.report(build(identity, self._load(), self._sequence))
         self._metrics.heartbeats.labels(outcome=outcome).inc()
         if outcome is not self._outcome:
             log = self._log.info if outcome is Outcome.ACCEPTED else self._log.warning

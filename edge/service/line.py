@@ -19,6 +19,10 @@ class Owned(Protocol):
     def owner(self) -> Hashable:
         """Whose request it is."""
 
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps its place when others lose theirs."""
+
 
 T = TypeVar("T", bound=Owned)
 
@@ -70,14 +74,17 @@ class FairLine(Generic[T]):
         return ahead + 1
 
     def to_make_room_for(self, owner: Hashable) -> T | None:
-        """Whose place in a full line one more of `owner` takes: the last one of whoever has most waiting, if that is
-        more than `owner` would have; None where everybody has a fair share."""
+        """Whose place in a full line one more of `owner` takes: the last one that may lose it of whoever has most
+        waiting, if that is more than `owner` would have; None where everybody has a fair share."""
         greediest = max(self._by_owner.values(), key=len, default=None)
         own = len(self._by_owner.get(owner, ()))
-        return greediest[-1] if greediest is not None and len(greediest) > own + 1 else None
+        if greediest is None or len(greediest) <= own + 1:
+            return None
+        return next((waiter for waiter in reversed(greediest) if not waiter.stays), None)
 
-    def clear(self) -> list[T]:
-        """Empty the line; who stood in it."""
-        left = list(self)
-        self._by_owner.clear()
+    def dismiss(self) -> list[T]:
+        """Empty the line but for those who stay; who had to leave it."""
+        left = [waiter for waiter in self if not waiter.stays]
+        kept = {owner: deque(each for each in own if each.stays) for owner, own in self._by_owner.items()}
+        self._by_owner = {owner: own for owner, own in kept.items() if own}
         return left

@@ -11,6 +11,7 @@ import aiohttp
 from shared.enrolment import SIGNATURE_HEADER
 from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat, beat_bytes
+from shared.http.tls import ClientTls
 from shared.state.port import Signed, StateStore
 
 ROUTE = "/fleet/v1/heartbeats"
@@ -45,20 +46,29 @@ class Reporter(Protocol):
 
 class HttpReporter:
     """Posts beats to one router. `key` is asked once, and again after the router took the last one no more: a router of
-    this home has another with each start."""
+    this home has another with each start. `tls` is how an https address is reached; None: as the system trusts."""
 
-    def __init__(self, router_url: str, *, key: Callable[[], str | None], sign: Signer | None) -> None:
+    def __init__(
+        self, router_url: str, *, key: Callable[[], str | None], sign: Signer | None, tls: ClientTls | None = None
+    ) -> None:
         self._url = router_url.rstrip("/") + ROUTE
         self._find_key = key
         self._headers = self._headers_now()
         self._sign = sign
+        self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
     async def report(self, beat: Heartbeat) -> Outcome:
         """See the port."""
+        if self._tls is not None:
+            self._tls.following.look()
         if self._session is None:
-            timeout = aiohttp.ClientTimeout(total=_SEND_LIMIT_S)
-            self._session = aiohttp.ClientSession(timeout=timeout, trust_env=False, auto_decompress=False)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=self._tls.context if self._tls is not None else True),
+                timeout=aiohttp.ClientTimeout(total=_SEND_LIMIT_S),
+                trust_env=False,
+                auto_decompress=False,
+            )
         raw = beat_bytes(beat)
         headers = self._headers | ({SIGNATURE_HEADER: self._sign(raw)} if self._sign is not None else {})
         try:

@@ -77,6 +77,7 @@ class SpeculationWatch:
         self._speeds: dict[tuple[SpeculationMode, RequestKind], _Speed] = {}
         self._shares: dict[RequestKind, float] = {}
         self._acceptance: dict[SpeculationMode, Ewma] = {}
+        self._unjudged = 0
         drafting = engine.drafting
         self._unfit = frozenset({SpeculationMode.DRAFT} if drafting is not None and drafting.mismatch else ())
 
@@ -101,11 +102,16 @@ class SpeculationWatch:
         drafting = self._engine.drafting
         return None if drafting is None else {"model": drafting.package.name, "mismatch": drafting.mismatch}
 
-    def record(self, kind: RequestKind, mode: SpeculationMode, timings: Timings) -> None:
-        """Take in one finished answer that had the engine for itself; company would count as slowness."""
+    def record(self, kind: RequestKind, mode: SpeculationMode | None, timings: Timings) -> None:
+        """Take in one finished answer; `mode` is None where it did not have the engine for itself, because company
+        would count as slowness."""
         speed = timings.decode_tokens_per_s
         if speed is None:
             return
+        if mode is None:
+            self._unjudged += 1
+            return
+        self._unjudged = 0
         known = self._speeds.get((mode, kind), _Speed())
         self._speeds[mode, kind] = known.updated(speed, timings.decode_tokens)
         self._shares = {each: share * (1 - _MIX_ALPHA) for each, share in self._shares.items()}
@@ -129,13 +135,19 @@ class SpeculationWatch:
             self._state = failed(self._state, decision.mode, self._policy, now_ms)
             return
         if decision.mode is not self._state.mode:
+            self._unjudged = 0
             if decision.reason is Reason.PROBE:  # a trial judges what is measured now, not what once was
-                self._speeds = {key: speed for key, speed in self._speeds.items() if key[0] is not decision.mode}
+                self._forget(decision.mode)
+            elif decision.reason is Reason.NOT_MEASURED:  # nor does it count for a mode that was left unjudged
+                self._forget(self._state.mode)
             self._log.info("speculation", mode=decision.mode, was=self._state.mode, reason=decision.reason)
         changed = (decision.mode, decision.reason) != (self._state.mode, self._reason)
         self._state, self._reason = decision.state, decision.reason
         if changed:
             self._on_change()
+
+    def _forget(self, mode: SpeculationMode) -> None:
+        self._speeds = {key: speed for key, speed in self._speeds.items() if key[0] is not mode}
 
     def _follow(self, now_ms: int) -> None:
         """An engine that gave up a mode by itself, such as a draft whose file is gone, has lost it for a while."""
@@ -175,4 +187,5 @@ class SpeculationWatch:
             rates=rates,
             acceptance_ratios=acceptance,
             unfit=self._unfit,
+            unjudged=self._unjudged,
         )

@@ -12,32 +12,31 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 
 from edge.runtime.port import Engine, EngineState, EngineStatus
+from edge.service import openapi
 from edge.service.adapters import surface as adapter_surface
-from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
 from edge.service.counting import ROUTE as TOKENIZE_ROUTE
 from edge.service.counting import Counting
 from edge.service.dialect import OpenAI
+from edge.service.embedding import Embeddings
 from edge.service.generation import Generation
 from edge.service.memory_watch import MemoryWatch
 from edge.service.ollama import errors as ollama_errors
 from edge.service.ollama import origins
 from edge.service.ollama import surface as ollama_surface
 from edge.service.ollama.dialect import CHAT, GENERATE
+from edge.service.relayed import RelayedMetrics
 from edge.service.served import Served
 from edge.service.thermal.watch import ThermalWatch
 from shared.clock import Clock
-from shared.errors import CapacityError, Draining, InvalidRequest, IsthmusError, NotFound, NotReady
+from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
 from shared.http import errors
 from shared.http.errors import Handler
-from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope, authenticate, require
 from shared.openai.facts import Endpoint
-from shared.openai.validation import validate
 from shared.telemetry import CONTENT_TYPE, exposition
 
-STATUS_ROUTE = "/edge/v1/status"
 OLLAMA_ROUTES = (CHAT, GENERATE)
 """Routes that generate beside OpenAI's."""
 _OPEN_ROUTES = frozenset({"/healthz", "/readyz"})
@@ -57,6 +56,7 @@ class Parts:
     engine: Engine
     served: Served
     generation: Generation
+    embeddings: Embeddings
     counting: Counting
     adapters: Adapters
     model: str
@@ -65,6 +65,7 @@ class Parts:
     lifecycle: Lifecycle
     clock: Clock
     registry: CollectorRegistry
+    relayed: RelayedMetrics
     status: Callable[[], dict[str, Any]]
     retry_after_hot_s: int
     adapter_limit_bytes: int
@@ -82,7 +83,8 @@ def build(parts: Parts, *, keys: Sequence[ApiKey]) -> web.Application:
             web.get("/healthz", surface.live, allow_head=True),
             web.get("/readyz", surface.ready, allow_head=True),
             web.get("/metrics", surface.metrics),
-            web.get(STATUS_ROUTE, surface.status),
+            web.get(openapi.STATUS_ROUTE, surface.status),
+            web.get(openapi.ROUTE, surface.openapi),
             web.get("/v1/models", surface.models),
             web.get("/v1/models/{model:.+}", surface.model),
             web.post(Endpoint.CHAT.value, surface.generate(Endpoint.CHAT)),
@@ -138,7 +140,11 @@ class _Surface:
         return response
 
     async def metrics(self, _: web.Request) -> web.StreamResponse:
-        return web.Response(body=exposition(self._parts.registry), headers={"Content-Type": CONTENT_TYPE})
+        body = exposition(self._parts.registry) + await self._parts.relayed.text()
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+    async def openapi(self, _: web.Request) -> web.StreamResponse:
+        return _json(openapi.document())
 
     async def status(self, _: web.Request) -> web.StreamResponse:
         return _json(self._parts.status())
@@ -168,14 +174,9 @@ class _Surface:
         return await self._parts.counting.serve(request)
 
     async def embeddings(self, request: web.Request) -> web.StreamResponse:
-        """Every model that is installed here generates text: an encoder is refused when it is pulled."""
         require(request.get(_KEY), Scope.INFERENCE)
-        _, body = await read_object(request, limit_bytes=self._parts.body_limit_bytes)
-        validate(Endpoint.EMBEDDINGS, body)
-        served_name(body, self._parts.model)
-        raise InvalidRequest(
-            "This model generates text and makes no embeddings.", param="model", code="unsupported_model"
-        )
+        key = request.get(_KEY)
+        return await self._parts.embeddings.serve(request, key.name if key is not None else None)
 
     async def _models(self) -> list[dict[str, Any]]:
         facts = self._parts.served.facts
@@ -203,6 +204,7 @@ def _for_ollama(parts: Parts) -> ollama_surface.Parts:
         engine=parts.engine,
         served=parts.served,
         generation=parts.generation,
+        embeddings=parts.embeddings,
         adapters=parts.adapters,
         clock=parts.clock,
         body_limit_bytes=parts.body_limit_bytes,

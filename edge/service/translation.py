@@ -74,6 +74,14 @@ class EngineRequest:
         """The same request, whose output limit is kept and need not fit: the context may end the answer before."""
         return replace(self, max_tokens=None)
 
+    def with_penalty_window(self, tokens: int) -> EngineRequest:
+        """The same request, whose penalties look back so many tokens (-1: the whole context).
+
+        Never more than the context: the engine reserves memory for as many as it is told.
+        """
+        window = self.context_tokens if tokens < 0 else min(tokens, self.context_tokens)
+        return self.with_body(self.body | {"repeat_last_n": window})
+
     @property
     def applied(self) -> tuple[AppliedAdapter, ...]:
         """The adapters as the engine's port takes them."""

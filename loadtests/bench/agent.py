@@ -1,4 +1,5 @@
-"""An edge agent as a process for benchmarks: the installed default model, no router, a run folder of its own.
+"""An edge agent as a process for benchmarks: the installed default model, no router, a run folder of its own, and a
+sensor that always shows the same cool device. Without one its heat would be unknown, and the engine held back.
 
 python -m loadtests.bench.agent [--slots 1]
 """
@@ -21,6 +22,7 @@ from shared.clock import SystemClock
 from shared.http.binding import bind
 from shared.http.lifecycle import serve
 from shared.settings import load
+from shared.testing.heat import SensorTree
 
 
 async def _serve(settings: EdgeSettings) -> None:
@@ -39,6 +41,8 @@ def main(slots: int = 1, context_tokens: int = 2048) -> None:
     """Serve on 127.0.0.1 until a signal."""
     logs.configure(level="error")
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
+        sensors = Path(folder) / "sensors"
+        SensorTree(sensors).show("40000")
         settings = load(
             EdgeSettings,
             "edge",
@@ -46,7 +50,7 @@ def main(slots: int = 1, context_tokens: int = 2048) -> None:
             slots=slots,
             context_tokens=context_tokens,
             run_dir=Path(folder),
-            thermal={"roots": []},
+            thermal={"roots": [sensors], "stuck_busy_s": 0},
         )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings))

@@ -1,10 +1,11 @@
 """The cloud tier against the bare vLLM server: same engine arguments, same prompts, turn by turn in one run.
 
-    python -m loadtests.bench.cloud [--rounds 3] [--clients 1 8 32] [--output 64]
+    python -m loadtests.bench.cloud [--rounds 3] [--clients 1 8 32] [--output 64] [--proxy serve] [--streams relayed]
 
 Both servers run all the time, one is asked at a time. Each figure is the median over rounds of the ratio within a
 round, so that what else the machine does falls on both. Printed beside: how much 32 clients get out of one engine
-compared with one (continuous batching), and what each stage of the start took.
+compared with one (continuous batching), and what each stage of the start took. `--proxy` and `--streams` take the other
+ways of tokens than the default (settings `cloud.ingress`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import aiohttp
 import orjson
 
 from cloud.options import engine_kwargs, environment
-from cloud.settings import AcceleratorSettings, ModelSettings
+from cloud.settings import AcceleratorSettings, IngressSettings, ModelSettings
 from cloud.supervisor import prepared
 from loadtests.prompts import load_body
 from shared.settings import environment as inherited
@@ -35,6 +36,7 @@ from shared.testing.program import isthmus
 from shared.testing.stack import free_ports
 
 START_LIMIT_S = 900.0
+SAID_LIMIT_S = 30.0
 MODEL = ModelSettings(
     model_id="smollm2-135m-instruct",
     source="package:smollm2-135m-instruct",
@@ -62,18 +64,19 @@ async def measure(url: str, clients: int, output_tokens: int) -> Measured:
         for turn in range(2):
             raw = load_body(2 * number + turn, model=MODEL.model_id, max_tokens=output_tokens)
             body = orjson.loads(raw) | {"ignore_eos": True}
-            asked_s, seen = time.perf_counter(), 0
+            asked_s, seen, ended = time.perf_counter(), 0, False
             async with session.post(f"{url}/v1/chat/completions", json=body) as response:
                 async for line in response.content:
                     if not line.startswith(b"data: {"):
                         continue
                     choices = orjson.loads(line[6:]).get("choices") or [{}]
+                    ended = ended or choices[0].get("finish_reason") == "length"
                     if (choices[0].get("delta") or {}).get("content"):
                         if not seen:
                             first_ms.append((time.perf_counter() - asked_s) * 1000)
                         seen += 1
-            counts["failed"] += not seen
-            counts["tokens"] += output_tokens if seen else 0
+            counts["failed"] += not ended
+            counts["tokens"] += output_tokens if ended else 0
 
     began_s = time.perf_counter()
     connector = aiohttp.TCPConnector(limit=0)
@@ -111,11 +114,15 @@ def bare_server(source: str, log: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def cloud_tier(folder: Path) -> Iterator[tuple[str, Path]]:
-    """`isthmus cloud serve`; its address and its log."""
+def cloud_tier(folder: Path, ingress: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """`isthmus cloud serve` with `ingress` in its settings; its address and its log."""
     [port] = free_ports(1)
     settings: Mapping[str, Any] = {
-        "cloud": {"port": port, "models": [MODEL.model_dump(mode="json", exclude_none=True)]}
+        "cloud": {
+            "port": port,
+            "models": [MODEL.model_dump(mode="json", exclude_none=True)],
+            "ingress": dict(ingress),
+        }
     }
     for name in ("models", "checkpoints", "cache"):
         (home() / name).mkdir(parents=True, exist_ok=True)
@@ -164,10 +171,13 @@ async def compare(bare: str, ours: str, clients: list[int], rounds: int, output_
 
 
 def stages(log: Path) -> str:
-    """The line `ready` of the tier's log, as it tells its stages."""
-    for line in log.read_text(errors="replace").splitlines():
-        if line.startswith("{") and (event := orjson.loads(line)).get("event") == "ready":
-            return f"ready after {event['after_s']} s: {event['stages_s']}, models {event['models_s']}"
+    """The line `ready` of the tier's log, as it tells its stages; requests may succeed a moment before it."""
+    deadline_s = time.monotonic() + SAID_LIMIT_S
+    while time.monotonic() < deadline_s:
+        for line in log.read_bytes().splitlines(keepends=True):
+            if line.startswith(b"{") and line.endswith(b"\n") and (event := orjson.loads(line))["event"] == "ready":
+                return f"ready after {event['after_s']} s: {event['stages_s']}, models {event['models_s']}"
+        time.sleep(0.1)
     return "the tier did not say when it was ready"
 
 
@@ -177,15 +187,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--output", type=int, default=64, help="tokens of each answer")
+    parser.add_argument("--proxy", choices=("haproxy", "serve"), default=IngressSettings().proxy)
+    parser.add_argument("--streams", choices=("direct", "relayed"), default=IngressSettings().streams)
     given = parser.parse_args()
     checkpoint = prepared(MODEL, lambda step: print(f"checkpoint: {step}"))
     if checkpoint is None:
         raise SystemExit("error: the model is not made from a package")
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as name:
         folder = Path(name)
-        with bare_server(str(checkpoint.folder), folder / "bare.log") as bare, cloud_tier(folder) as (ours, log):
-            asyncio.run(compare(bare, ours, given.clients, given.rounds, given.output))
-            print(stages(log))
+        ingress = {"proxy": given.proxy, "streams": given.streams}
+        with cloud_tier(folder, ingress) as (ours, log):
+            # Alone, so that its start shares the cores with nothing.
+            asyncio.run(wait_ready(ours))
+            print(stages(log), flush=True)
+            with bare_server(str(checkpoint.folder), folder / "bare.log") as bare:
+                asyncio.run(compare(bare, ours, given.clients, given.rounds, given.output))
 
 
 if __name__ == "__main__":

@@ -1,104 +1,130 @@
-"""Runs every benchmark of this machine and writes what they print to one page, with machine, date and ratios.
+"""Runs the benchmarks of this machine and writes what is known of each to one page, with machine, dates and ratios.
 
-    python -m loadtests.bench.everything [--out docs/benchmarks.md] [--only decide --only self]
+    python -m loadtests.bench.everything [--out docs/benchmarks.md] [--only decide --only self] [--quick] [--fresh-h 12]
 
-A benchmark that fails is named as failed, with the end of what it said; the page is written all the same, and the exit
-code is 1.
+What each one found is kept in `$ISTHMUS_HOME/loadtests/bench`, and the page is written anew after every one of them,
+from the newest of each: a run that is interrupted, or was told to do a part, loses nothing. A benchmark that failed,
+lacks something here or was never run stands on the page with the reason; the exit code is 1 if one failed in this run.
 """
 
 from __future__ import annotations
 
 import os
-import platform
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 
+from loadtests.bench.catalogue import BENCHES, Bench, what_is_missing
+from loadtests.bench.findings import DONE, FAILED, MISSING, Finding, keep, kept
+from loadtests.bench.page import page_of
 from shared import __version__
 
-BENCHES = {
-    "decide": "One routing decision; the ratio is to writing down as many candidates, or to copying the columns once.",
-    "scanner": "The privacy scanner, by size of text, and what it finds.",
-    "audit": "Checking an audit log; the ratio is to reading it and taking the code of each line.",
-    "router": "The whole router; ratios are to a bare proxy before the same backend in the same run.",
-    "self": "The load generator: its ceiling on this machine, and how late it stamps an arrival.",
-    "edge_overhead": "What the edge agent adds to a token; the ratio is to the bare engine. Needs the default model.",
-    "engine_changes": "Restart and swap of the engine. Needs the default model.",
-    "speculation": "Speculation; ratios are to plain decoding. Needs the default model.",
-    "prediction": "Predicted against measured speed and memory. Needs the default model.",
-}
 _LIMIT_S = 1_800
 _SHOWN_CHARS = 1_500
+_END_LIMIT_S = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """One benchmark: what it printed, how long it took, and its exit code (None: it did not end in time)."""
-
-    name: str
-    printed: str
-    took_s: float
-    code: int | None
-
-
-def run_bench(name: str) -> Ran:
-    """Run one benchmark as a process of its own."""
-    began_s = time.monotonic()
-    command = [sys.executable, "-m", f"loadtests.bench.{name}"]
+def run_bench(name: str, bench: Bench, *, quick: bool, limit_s: float = _LIMIT_S) -> Finding:
+    """Run one benchmark as a process of its own; what it started ends with it."""
+    began_s, when = time.monotonic(), datetime.now(UTC)
+    quick = quick and bool(bench.short)
+    if (missing := what_is_missing(bench)) is not None:
+        return _finding(name, when, 0.0, quick, MISSING, reason=missing)
+    command = [sys.executable, "-m", f"loadtests.bench.{name}", *(bench.short if quick else ())]
+    process = subprocess.Popen(  # noqa: S603 - ours
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603 - ours
+        out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return Ran(name, f"did not end within {_LIMIT_S} s", time.monotonic() - began_s, None)
-    said = done.stdout if done.returncode == 0 else (done.stdout + done.stderr)[-_SHOWN_CHARS:]
-    return Ran(name, said.strip(), time.monotonic() - began_s, done.returncode)
+        out, _ = _ended(process)
+        reason = f"it did not end within {limit_s:g} s"
+        return _finding(
+            name, when, time.monotonic() - began_s, quick, FAILED, printed=out[-_SHOWN_CHARS:], reason=reason
+        )
+    except BaseException:
+        _ended(process)
+        raise
+    took_s = time.monotonic() - began_s
+    if process.returncode == 0:
+        return _finding(name, when, took_s, quick, DONE, printed=out)
+    last = (out + err)[-_SHOWN_CHARS:]
+    return _finding(name, when, took_s, quick, FAILED, printed=last, reason=f"it ended with code {process.returncode}")
 
 
-def page(runs: Sequence[Ran], *, when: datetime) -> str:
-    """The page in Markdown."""
-    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    memory = psutil.virtual_memory().total / 1024**3
-    parts = [
-        "# Benchmarks of one machine",
-        "",
-        "Written by `make bench`; `loadtests/bench/README.md` says how each one is read.",
-        "Absolute figures are of this machine at that moment. Ratios are to a floor of the same run, and carry",
-        "over to other machines.",
-        "",
-        f"- date: {when.isoformat(timespec='minutes')}",
-        f"- machine: {os.cpu_count()} cores, {platform.machine()}, {memory:.0f} GiB, {platform.system()}",
-        f"- Python {platform.python_version()}, Isthmus {__version__}",
-        f"- load average at the end (1, 5, 15 minutes): {load}",
-    ]
-    for ran in runs:
-        state = "" if ran.code == 0 else " (failed)"
-        parts += ["", f"## {ran.name}{state}", "", BENCHES[ran.name], "", "```text", ran.printed, "```"]
-        parts += ["", f"Took {ran.took_s:.0f} s."]
-    return "\n".join(parts) + "\n"
+def _ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """End a benchmark and the parts that it started: they are its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            return process.communicate(timeout=_END_LIMIT_S)
+        except ProcessLookupError:
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    return process.communicate()
+
+
+def _finding(
+    name: str, when: datetime, took_s: float, quick: bool, state: str, *, printed: str = "", reason: str | None = None
+) -> Finding:
+    return Finding(
+        name=name,
+        began=when.isoformat(timespec="minutes"),
+        took_s=round(took_s, 1),
+        state=state,
+        reason=reason,
+        printed=_without_places(printed).strip(),
+        quick=quick,
+        load=tuple(round(each, 1) for each in os.getloadavg()),
+        version=__version__,
+    )
+
+
+def _without_places(text: str) -> str:
+    """`text` without the folders of this machine: the page is for others."""
+    for place, short in ((str(Path.cwd()), "."), (str(Path.home()), "~"), (sys.prefix, "VENV")):
+        text = text.replace(place, short) if len(place) > 1 else text
+    return text
+
+
+def _is_fresh(finding: Finding | None, hours: float, *, quick: bool) -> bool:
+    if finding is None or finding.state != DONE or (finding.quick and not quick):
+        return False
+    age = datetime.now(UTC) - datetime.fromisoformat(finding.began)
+    return age.total_seconds() < hours * 3600
 
 
 def main(
     out: Annotated[Path, typer.Option(help="Page to write.")] = Path("docs/benchmarks.md"),
     only: Annotated[list[str] | None, typer.Option(help="Benchmarks to run; may be repeated.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Cut each short: shows that it runs, not what it finds.")
+    ] = False,
+    fresh_h: Annotated[float, typer.Option(min=0, help="Leave out what was measured within so many hours.")] = 0.0,
 ) -> None:
     """Run the benchmarks and write the page."""
     names = only or list(BENCHES)
     if unknown := set(names) - set(BENCHES):
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHES)}")
-    runs = []
+    failed = False
     for name in names:
+        if _is_fresh(kept(name), fresh_h, quick=quick):
+            continue
         print(f"== {name}", flush=True)
-        runs.append(run_bench(name))
-        print(runs[-1].printed, flush=True)
-    out.write_text(page(runs, when=datetime.now(UTC)), encoding="utf-8")
-    raise typer.Exit(any(ran.code != 0 for ran in runs))
+        found = run_bench(name, BENCHES[name], quick=quick)
+        keep(found)
+        failed |= found.state == FAILED
+        print(found.printed or found.reason, flush=True)
+        out.write_text(page_of(BENCHES, kept), encoding="utf-8")
+    out.write_text(page_of(BENCHES, kept), encoding="utf-8")
+    raise typer.Exit(failed)
 
 
 if __name__ == "__main__":

@@ -1,39 +1,50 @@
 """10,000 devices beat each second into one Redis while routers read: what that costs a router, and how old its view is.
 
-    python -m loadtests.bench.fleet [--devices 10000] [--routers 4] [--seconds 20] [--news 0.3]
+    python -m loadtests.bench.fleet [--devices 10000] [--routers 4] [--seconds 20] [--news 0.3] [--signed]
 
 Writers send real beats through the store's own script, spread evenly over each second; of `--news` of them something
-but the sequence is different. Each router is a process of its own that does what a router does with the fleet: the
-watch's refresh every 250 ms, and the snapshot that decisions read. Reported are each router's processor time as a share
-of one core, and the age of a device's last beat in the snapshot (p50, p99, most) against the second in which it beats.
+but the sequence is different. Each router is a process of its own that does what a router does with the fleet, set up
+as one: the watch's refresh every 250 ms with the check of who may report, and the snapshot that decisions read.
+Reported are each router's processor time as a share of one core, and the age of a device's last beat in the snapshot
+(p50, p99, most) against the second in which it beats. `--signed` enrols the devices, and every beat is signed.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import hashlib
 import multiprocessing
 import random
 import resource
+import tempfile
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from redis import Redis
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledgers
 from router.dispatch.targets import Access, Targets
+from router.fleet.devices import Device, DeviceBook, Devices
 from router.fleet.directory import FleetDirectory
 from router.fleet.poller import CapacityPoller
 from router.fleet.watch import FleetWatch
+from router.serve import settle_memory
+from shared import enrolment
 from shared.breaker import BreakerRules
 from shared.clock import SystemClock
-from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
+from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel, beat_bytes
 from shared.state.address import RedisAddress
 from shared.state.link import RedisLink
+from shared.state.port import Signed
 from shared.state.redis import PUBLISH, RedisStateStore, keys_of, publication
+from shared.state.register import FileRegister
 from shared.testing.redis_server import RedisServer
 
 _REFRESH_S = 0.25
@@ -81,7 +92,26 @@ def beat(number: int, sequence: int, temperature_c: float) -> Heartbeat:
     )
 
 
-def write(url: str, numbers: range, news_ratio: float, ready: Connection) -> None:
+@functools.cache
+def key_of(number: int) -> Ed25519PrivateKey:
+    """The key of a device."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"device %d" % number).digest())
+
+
+def device(number: int) -> Device:
+    """A device as a register holds it."""
+    public = key_of(number).public_key().public_bytes_raw()
+    return Device(enrolment.device_id_of(public), f"device-{number:07d}", enrolment.encoded(public), 0.0)
+
+
+def signed(number: int, sent: Heartbeat) -> Signed:
+    """A beat as its device signs it."""
+    raw = beat_bytes(sent)
+    signature = key_of(number).sign(enrolment.reporting(raw))
+    return Signed(raw, enrolment.signature_header(device(number).device_id, signature))
+
+
+def write(url: str, numbers: range, news_ratio: float, signs: bool, ready: Connection) -> None:
     """One writer: every device of `numbers` once a second, for ever."""
     client, draw, keys = Redis.from_url(url), random.Random(numbers.start), keys_of("fleet")
     client.script_load(PUBLISH.text)
@@ -94,26 +124,34 @@ def write(url: str, numbers: range, news_ratio: float, ready: Connection) -> Non
                 for number in numbers[step::_STEPS]:
                     if draw.random() < news_ratio:
                         warm[number] = round(40 + draw.random() * 20, 1)
-                    arguments = publication(beat(number, sequence, warm[number]), int(_TTL_S * 1000))
+                    sent = beat(number, sequence, warm[number])
+                    arguments = publication(sent, int(_TTL_S * 1000), signed(number, sent) if signs else None)
                     pipe.evalsha(PUBLISH.sha, len(keys), *keys, *arguments)
                 pipe.execute()
             time.sleep(max(0.0, began_s + (step + 1) / _STEPS - time.monotonic()))
 
 
-def read(url: str, seconds: float, devices: int, answer: Connection) -> None:
+def read(url: str, seconds: float, devices: int, signs: bool, answer: Connection) -> None:
     """One router: reads until it knows all devices, then measures for `seconds`."""
-    answer.send(asyncio.run(_measured(url, seconds, devices)))
+    with tempfile.TemporaryDirectory() as folder:
+        path, clock = Path(folder) / "devices.json", SystemClock()
+        register = FileRegister(path, DeviceBook(), setting="devices", title="The register", clock=clock)
+        if signs:
+            register.keep(DeviceBook(tuple(device(n) for n in range(devices)), revision=1))
+        answer.send(asyncio.run(_measured(url, seconds, devices, register)))
 
 
-async def _measured(url: str, seconds: float, devices: int) -> Cost:
+async def _measured(url: str, seconds: float, devices: int, register: FileRegister[DeviceBook]) -> Cost:
     clock = SystemClock()
     store = RedisStateStore(RedisLink(RedisAddress(url=url), clock), clock, ttl_s=_TTL_S)
-    watch = FleetWatch(store, clock, last_known_ms=15_000)
+    known_devices = Devices(register, clock, required=False)
+    watch = FleetWatch(store, clock, last_known_ms=15_000, trusted=known_devices.trusted)
     health = Health(Ledgers(BreakerRules()), Targets({}, edge=Access()))
     directory = FleetDirectory(watch, CapacityPoller(None, (), clock, limit_s=1), health, clock)  # type: ignore[arg-type]
     while len(watch.reports()) < devices:
         await watch.refresh()
         await asyncio.sleep(_REFRESH_S)
+    settle_memory()
     ages: list[int] = []
     began_sequences = _sequences(watch)
     began_s, began_cpu_s, refreshes = time.monotonic(), _cpu_s(), 0
@@ -165,18 +203,19 @@ def main() -> None:
     parser.add_argument("--writers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--news", type=float, default=0.3, help="share of beats that say something new")
+    parser.add_argument("--signed", action="store_true", help="devices that joined, whose beats are signed")
     given = parser.parse_args()
     server = RedisServer()
     server.start()
     step = -(-given.devices // given.writers)
     spans = [range(start, min(start + step, given.devices)) for start in range(0, given.devices, step)]
-    running = [_started(write, server.url, span, given.news) for span in spans]
+    running = [_started(write, server.url, span, given.news, given.signed) for span in spans]
     try:
         for _, ready in running:
             ready.recv()
         before = _redis_cpu_s(server)
         began_s = time.monotonic()
-        readers = [_started(read, server.url, given.seconds, given.devices) for _ in range(given.routers)]
+        readers = [_started(read, server.url, given.seconds, given.devices, given.signed) for _ in range(given.routers)]
         costs: list[Cost] = [answer.recv() for _, answer in readers]
         redis_ratio = (_redis_cpu_s(server) - before) / (time.monotonic() - began_s)
     finally:

@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 
-from loadtests.bench.scanner_corpus import KINDS, LANGUAGES, negatives, positives
+from loadtests.bench.scanner_corpus import KINDS, LANGUAGES, LIKE_CARDS, negatives, positives
 from router.privacy.scanner import Scanner
 from shared.openai.text import TextPosition
 from shared.privacy import PrivacyClass
@@ -76,14 +76,25 @@ def _print_recall(scanner: Scanner, draw: random.Random) -> None:
 
 
 def _print_false_alarms(scanner: Scanner, draw: random.Random) -> None:
+    texts: Counter[str] = Counter()
     by_sort: Counter[str] = Counter()
     by_kind: Counter[str] = Counter()
     for sort, text in negatives(draw, _NEGATIVES):
         kinds = scanner.scan([TextPosition("t", text)]).kinds
+        texts[sort] += 1
         by_sort[sort] += bool(kinds)
         by_kind.update(kinds)
-    alarms = sum(by_sort.values())
-    print(f"\nfalse alarms: {alarms} in {_NEGATIVES} texts ({alarms / _NEGATIVES * 1_000:.1f} per 1,000)")
+    print("\nfalse alarms (target: 1 per 1,000 texts)")
+    numbers = {sort for sort in texts if sort.startswith("numbers: ")}
+    for name, sorts in (
+        ("prose, code, logs, ids", texts.keys() - numbers),
+        ("texts full of numbers", numbers - {LIKE_CARDS}),
+        (LIKE_CARDS, {LIKE_CARDS}),
+        ("all of them", texts.keys()),
+        (f"all without {LIKE_CARDS!r}", texts.keys() - {LIKE_CARDS}),
+    ):
+        alarms, count = sum(by_sort[sort] for sort in sorts), sum(texts[sort] for sort in sorts)
+        print(f"{name:<40} {alarms:>4} in {count:>6} ({alarms / count * 1_000:>6.1f} per 1,000)")
     print(f"by sort: {dict(+by_sort)}; by kind: {dict(by_kind)}")
 
 

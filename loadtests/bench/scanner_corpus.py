@@ -294,6 +294,11 @@ def positives(kind: Kind, draw: random.Random, count: int) -> Iterator[str]:
             yield _PLAIN[at].format(kind.make(draw))
 
 
+LIKE_CARDS = "numbers: transactions"
+"""The sort whose numbers of sixteen digits an issuer could have given out, one in thirty of them: no rule tells those
+from cards (docs/explanation/privacy.md)."""
+
+
 def negatives(draw: random.Random, count: int) -> Iterator[tuple[str, str]]:
     """`count` pairs of a sort (prose, code, log, id, numbers) and a text that holds nothing."""
     numbers = tuple(NUMBERS.items())

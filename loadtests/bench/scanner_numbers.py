@@ -10,6 +10,8 @@ import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+from stdnum import ean
+
 Make = Callable[[random.Random], str]
 _ROWS = 12
 _EPOCH = datetime(2019, 1, 1, tzinfo=UTC)
@@ -21,6 +23,13 @@ def _moment(draw: random.Random) -> datetime:
 
 def _digits(draw: random.Random, count: int) -> str:
     return draw.choice("123456789") + "".join(draw.choice("0123456789") for _ in range(count - 1))
+
+
+def _article(draw: random.Random, prefix: str = "") -> str:
+    """A European article number: prefixes are those of countries that give them out (GS1)."""
+    body = prefix or draw.choice(("303", "376", "401", "500", "540", "570", "640", "730", "761", "801", "841", "871"))
+    body += _digits(draw, 12 - len(body))
+    return f"{body}{ean.calc_check_digit(body)}"
 
 
 def _rows(head: str, row: Make) -> Make:
@@ -36,8 +45,8 @@ def _counted(head: str, row: Callable[[random.Random, int], str]) -> Make:
 
 
 def _csv_orders(draw: random.Random, number: int) -> str:
-    total, ean = f"{draw.random() * 900:.2f}", _digits(draw, 13)
-    return f"{number:010},{_moment(draw):%Y-%m-%d %H:%M:%S},{draw.randrange(1, 99)},{total},{ean},shipped"
+    total, article = f"{draw.random() * 900:.2f}", _article(draw)
+    return f"{number:010},{_moment(draw):%Y-%m-%d %H:%M:%S},{draw.randrange(1, 99)},{total},{article},shipped"
 
 
 def _semicolons(draw: random.Random, number: int) -> str:
@@ -103,7 +112,7 @@ def _parcels(draw: random.Random) -> str:
             f"Sendung {_digits(draw, 14)} zugestellt am {_moment(draw):%d.%m.%Y}",
             f"SKU-{_digits(draw, 5)}-{_digits(draw, 4)} qty {draw.randrange(1, 99)} lot {_digits(draw, 6)}",
             f"PO {_digits(draw, 10)} / line {draw.randrange(10, 990)} / material {_digits(draw, 8)}",
-            f"EAN 40{_digits(draw, 11)}, article {_digits(draw, 3)}.{_digits(draw, 3)}.{_digits(draw, 2)}",
+            f"EAN {_article(draw, '40')}, article {_digits(draw, 3)}.{_digits(draw, 3)}.{_digits(draw, 2)}",
         )
     )
 

@@ -131,6 +131,8 @@ async def watch_streams(address: str, path: str, body: bytes, *, streams: int) -
             data = await reader.read(65536)
             if not data:
                 raise RuntimeError("a stream ended before it was whole")
+            if not rest and not data.startswith(b"HTTP/1.1 200 "):
+                raise RuntimeError(f"a stream was refused: {data.decode(errors='replace')}")
             now_ns = time.monotonic_ns()
             seen.late_ms.extend((now_ns - int(stamp)) / 1e6 for stamp in _STAMP.findall(data))
             rest = (rest + data)[-64:]

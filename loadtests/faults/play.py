@@ -112,4 +112,7 @@ class Play:
             await asyncio.sleep(_LOOK_S)
 
 
-_LOOKED_AT = ("backend_id", "tier", "level", "state", "breaker", "temperature_c", "slots_busy", "queued", "in_flight")
+_LOOKED_AT = (
+    "backend_id", "tier", "level", "state", "breaker", "temperature_c", "slots_total", "slots_busy", "queued",
+    "queue_limit", "in_flight",
+)  # fmt: skip

@@ -71,6 +71,7 @@ def _tiles(report: Mapping[str, Any]) -> str:
         ("leaks (bytes)", str(report["leaks"]), report["leaks"] > 0),
         ("good answers", str(report["succeeded"]), report["succeeded"] == 0),
         ("failed", str(report["failed"]), report["failed"] > 0),
+        ("told to wait first", str(report["told_to_wait"]), False),
         ("tokens/s", f"{report['output_tokens_per_s']:.1f}", False),
         ("answered by the edge", "-" if edge is None else f"{edge:.0%}", False),
     )

@@ -33,6 +33,8 @@ def show(report: Mapping[str, Any], console: Console) -> None:
         f"in {report['duration_s']:.1f} s: "
         f"{report['requests_per_s']:.2f} answers/s, {report['output_tokens_per_s']:.1f} tokens/s"
     )
+    if report["told_to_wait"]:
+        console.print(f"{report['told_to_wait']} were told to wait, came again, and count with the wait")
     p95 = report["ttft_ms"].get("p95")
     at_p95 = "" if p95 is None else f", first text p95 {p95:.0f} ms"
     console.print(f"leaks: {report['leaks']}{at_p95} ({report['canaries']} prompts with canaries)")

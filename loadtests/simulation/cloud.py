@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadtests.simulation.devices import Floats
 
 
@@ -16,6 +18,10 @@ class CloudModel:
     decode_tokens_per_s: float = 45.0
     base_ms: float = 90.0
     """From the ingress to the first token of an empty prompt."""
+    full_slowdown: float = 0.5
+    """How much longer a token takes in a full batch than in an empty one."""
+    full_first_slowdown: float = 0.0
+    """The same of the first token."""
     least_replicas: int = 1
     most_replicas: int = 400
     target_ratio: float = 0.7
@@ -38,7 +44,8 @@ class Cloud:
         self.peak_replicas = self.replicas
         self._starting: list[tuple[float, int]] = []
         self._idle_since_s: float | None = None
-        self._backlog_s = 0.0
+        self._left_s: Floats = np.empty(0)
+        """Seconds that each open request still takes."""
         self._wait_ms = 0.0
         self._busy_ratio = 0.0
 
@@ -59,22 +66,30 @@ class Cloud:
 
     def first_ms(self, prompt_tokens: Floats) -> Floats:
         """From arrival at the ingress to the first token, by prompt."""
-        return self._wait_ms + self.model.base_ms + prompt_tokens * 1000.0 / self.model.prefill_tokens_per_s
+        alone_ms = self.model.base_ms + prompt_tokens * 1000.0 / self.model.prefill_tokens_per_s
+        return self._wait_ms + alone_ms * (1.0 + self.model.full_first_slowdown * self._busy_ratio)
 
     @property
     def tpot_ms(self) -> float:
-        """Per output token: a full batch decodes at two thirds of the speed of an empty one."""
-        return 1000.0 / self.model.decode_tokens_per_s * (1.0 + 0.5 * min(1.0, self._busy_ratio))
+        """Milliseconds per output token, by how full the batches are."""
+        return 1000.0 / self.model.decode_tokens_per_s * (1.0 + self.model.full_slowdown * self._busy_ratio)
 
-    def step(self, stream_s: float, now_s: float, dt_s: float) -> None:
-        """Let `dt_s` seconds end in which requests of `stream_s` stream-seconds arrived."""
-        work_s = self._backlog_s + stream_s
+    def step(self, services_s: Floats, now_s: float, dt_s: float) -> None:
+        """Let `dt_s` seconds end in which requests arrived that take `services_s` seconds each.
+
+        All streams go on side by side; where there are more requests than streams, each gets its share, and a new one
+        waits until as many are done as there are too many.
+        """
+        left = np.concatenate([self._left_s, services_s])
+        wanted_s = float(np.minimum(left, dt_s).sum())
         room_s = max(1e-9, self.streams * dt_s)
-        self._busy_ratio = min(1.0, work_s / room_s)
-        self._backlog_s = max(0.0, work_s - room_s)
-        self._wait_ms = 1000.0 * self._backlog_s / max(1, self.streams)
+        self._busy_ratio = min(1.0, wanted_s / room_s)
+        left = left - np.minimum(left, dt_s) * min(1.0, room_s / max(wanted_s, 1e-9))
+        self._left_s = left[left > 1e-6]
+        too_many = max(0, len(self._left_s) - self.streams)
+        self._wait_ms = 1000.0 * too_many * float(self._left_s.mean()) / max(1, self.streams) if too_many else 0.0
         self.replica_s += self.replicas * dt_s
-        self._scale(work_s / dt_s, now_s)
+        self._scale(wanted_s / dt_s, now_s)
 
     def _scale(self, wanted_streams: float, now_s: float) -> None:
         model = self.model

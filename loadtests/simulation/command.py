@@ -56,6 +56,12 @@ def simulate(
         list[str] | None, typer.Option(help="Variants of the default, such as slo.ttft_ms=1000,2000,4000.")
     ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Policies at the same time; unset: one a core.")] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Ray cluster that the policies are spread over: local, auto or host:port."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Play a day of a fleet of devices under several policies, decided on by the router's own code.
@@ -66,16 +72,12 @@ def simulate(
     from loadtests.simulation.day import Plan  # noqa: PLC0415 - loads numpy
     from loadtests.simulation.policies import named, varied  # noqa: PLC0415
 
-    if day and hours not in (None, 24):
-        raise SettingsError("--day is 24 hours: say one of --day and --hours.", param="--hours")
-    plan = Plan(
-        devices=devices, hours=24.0 if day or hours is None else hours, step_s=step_s, per_day=per_day, seed=seed
-    )
+    plan = Plan(devices=devices, hours=_hours(day, hours, step_s), step_s=step_s, per_day=per_day, seed=seed)
     policies = {name: named(name) for name in policy or (() if vary else _DEFAULT)}
     for text in vary or ():
         policies |= varied(text)
     began_s = time.monotonic()
-    results = play(plan, policies, processes or os.cpu_count() or 1)
+    results = _results(plan, policies, processes, ray)
     took_s = round(time.monotonic() - began_s, 1)
     if as_json:
         facts = {"devices": devices, "hours": plan.hours, "per_day": per_day, "step_s": step_s, "seed": seed}
@@ -85,16 +87,35 @@ def simulate(
     _show(plan, results, took_s)
 
 
+def _hours(day: bool, hours: float | None, step_s: float) -> float:
+    if day and hours not in (None, 24):
+        raise SettingsError("--day is 24 hours: say one of --day and --hours.", param="--hours")
+    if hours is not None and step_s > hours * 3600:
+        raise SettingsError("--step-s is longer than the time that is simulated.", param="--step-s")
+    return 24.0 if day or hours is None else hours
+
+
+def _results(
+    plan: Plan, policies: dict[str, Policy], processes: int | None, ray: str | None
+) -> dict[str, dict[str, Any]]:
+    if ray is None:
+        return play(plan, policies, processes or os.cpu_count() or 1)
+    from loadtests.simulation.spread import play_on_ray  # noqa: PLC0415 - Ray takes seconds to load
+
+    return play_on_ray(plan, policies, ray)
+
+
 def play(plan: Plan, policies: dict[str, Policy], processes: int) -> dict[str, dict[str, Any]]:
     """The day under each policy, in as many processes as there are policies and cores."""
     if min(processes, len(policies)) <= 1:
-        return {name: _day(plan, policy) for name, policy in policies.items()}
+        return {name: day_of(plan, policy) for name, policy in policies.items()}
     with ProcessPoolExecutor(max_workers=min(processes, len(policies))) as pool:
-        running = {name: pool.submit(_day, plan, policy) for name, policy in policies.items()}
+        running = {name: pool.submit(day_of, plan, policy) for name, policy in policies.items()}
         return {name: future.result() for name, future in running.items()}
 
 
-def _day(plan: Plan, policy: Policy) -> dict[str, Any]:
+def day_of(plan: Plan, policy: Policy) -> dict[str, Any]:
+    """One policy's day; a process of its own can run it."""
     from loadtests.simulation.day import Day  # noqa: PLC0415
 
     return Day(plan, policy).run()

@@ -19,13 +19,20 @@ from shared.privacy import PrivacyClass
 
 NOBODY, EDGE, CLOUD = range(3)
 QUEUE_LIMIT = 8
+"""Requests that may wait for a slot of a device, unless a plan says otherwise."""
 _MODEL = "small"
 _STEP_RATIO = 1.25
 """Ratio of two neighbours on the grid of rounded figures: none is off by more than 12 %."""
 _GRID = tuple(_STEP_RATIO**place for place in range(64))
 _NOW_MS = 1_000_000_000
 _CLASSES = (PrivacyClass.PUBLIC, PrivacyClass.PERSONAL, PrivacyClass.UNKNOWN)
-_LEVELS = (ThermalLevel.NOMINAL, ThermalLevel.WARM, ThermalLevel.HOT, ThermalLevel.CRITICAL)
+_LEVELS = (
+    ThermalLevel.NOMINAL,
+    ThermalLevel.WARM,
+    ThermalLevel.HOT,
+    ThermalLevel.CRITICAL,
+    ThermalLevel.UNKNOWN,
+)
 REASONS = tuple(Reason)
 _ROUNDED = {
     "prefill_tokens_per_s": 6,
@@ -35,7 +42,7 @@ _ROUNDED = {
     "cloud_ttft_ms": 6,
     "cloud_tpot_ms": 6,
 }
-_COUNTED = {"level": 2, "slots": 3, "open": 5, "privacy": 2, "incumbent": 2, "held": 1}
+_COUNTED = {"level": 3, "slots": 4, "open": 6, "privacy": 2, "incumbent": 2, "held": 1}
 """What makes a situation, and how many bits of its key each takes."""
 _SERVED = (ServedModel(model_id=_MODEL, context_tokens=8_192),)
 
@@ -71,8 +78,9 @@ class Choices:
 class Decider:
     """One policy, and what it decided before."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, queue_limit: int = QUEUE_LIMIT) -> None:
         self.policy = policy
+        self._queue_limit = queue_limit
         self.decided = 0
         """Calls of `decide`."""
         self._known: dict[int, tuple[int, int, int]] = {}
@@ -98,7 +106,7 @@ class Decider:
     def _decide(self, seen: dict[str, int]) -> tuple[int, int, int]:
         """Put one situation to the policy; rounded figures come as places on the grid."""
         self.decided += 1
-        fleet = FleetSnapshot((_device(seen), _cloud(seen)), _NOW_MS, self._incumbent(seen))
+        fleet = FleetSnapshot((_device(seen, self._queue_limit), _cloud(seen)), _NOW_MS, self._incumbent(seen))
         facts = DecisionFacts(
             RequestFacts(
                 Endpoint.CHAT,
@@ -123,7 +131,7 @@ class Decider:
         return Incumbent("edge" if seen["incumbent"] == EDGE else "cloud", since_ms)
 
 
-def _device(seen: dict[str, int]) -> BackendSnapshot:
+def _device(seen: dict[str, int], queue_limit: int) -> BackendSnapshot:
     slots, opened = seen["slots"], seen["open"]
     return BackendSnapshot(
         backend_id="device",
@@ -136,7 +144,7 @@ def _device(seen: dict[str, int]) -> BackendSnapshot:
         slots_total=slots,
         slots_busy=min(slots, opened),
         queued=max(0, opened - slots),
-        queue_limit=QUEUE_LIMIT,
+        queue_limit=queue_limit,
         prefill_tokens_per_s=_GRID[seen["prefill_tokens_per_s"]],
         decode_tokens_per_s=_GRID[seen["decode_tokens_per_s"]],
     )

@@ -18,8 +18,9 @@ Flags = NDArray[np.bool_]
 WARM_C, HOT_C, CRITICAL_C = 75.0, 85.0, 95.0
 HYSTERESIS_C = 5.0
 """As `edge.settings.ThermalSettings` has them; a test holds them together."""
-NOMINAL, WARM, HOT, CRITICAL = range(4)
-SPEED_AT_LEVEL = np.array([1.0, 0.9, 0.6, 0.3])
+NOMINAL, WARM, HOT, CRITICAL, UNKNOWN = range(5)
+SPEED_AT_LEVEL = np.array([1.0, 0.9, 0.6, 0.3, 1.0])
+"""A device that does not know its temperature is routed to as if it were warm, and as fast as it is."""
 _LOW_BATTERY_RATIO = 0.15
 """Below this share of its charge a device that is not on mains takes no more work: the agent calls that critical."""
 
@@ -44,6 +45,10 @@ class DeviceClass:
     """Median round trip to the cloud."""
     loss_ratio: float
     """Share of requests to the cloud whose connection fails at the first attempt."""
+    base_ms: float = 0.0
+    """To the first token of an empty prompt."""
+    senses: bool = True
+    """Whether it knows its temperature."""
 
 
 CLASSES = (
@@ -57,7 +62,7 @@ CLASSES = (
 
 @dataclass(slots=True)
 class Fleet:
-    """All devices at one moment. `busy_until_s` has one column a slot; slots that a device has not are never free."""
+    """All devices at one moment."""
 
     kind: Ints
     prefill_tokens_per_s: Floats
@@ -74,7 +79,8 @@ class Fleet:
     home_air_c: Floats
     network_ms: Floats
     loss_ratio: Floats
-    busy_until_s: Floats
+    base_ms: Floats
+    senses: Flags
     plugged_from_h: Floats
     """Hour of the day at which the device is put on mains for the night."""
     throttle_events: int = 0
@@ -85,28 +91,30 @@ class Fleet:
         return len(self.kind)
 
 
-def new_fleet(size: int, classes: tuple[DeviceClass, ...], dice: np.random.Generator) -> Fleet:
-    """`size` devices of the classes in their shares, each a little faster or slower than the next (±15 %)."""
+def new_fleet(
+    size: int, classes: tuple[DeviceClass, ...], dice: np.random.Generator, *, spread_ratio: float = 0.15
+) -> Fleet:
+    """`size` devices of the classes in their shares, each a little faster or slower than the next, by a standard
+    deviation of `spread_ratio`."""
     shares = np.array([each.share for each in classes])
     kind = dice.choice(len(classes), size=size, p=shares / shares.sum())
 
-    def of(name: str, spread: float = 0.15) -> Floats:
+    def of(name: str, spread: float = spread_ratio) -> Floats:
         values = np.array([getattr(each, name) for each in classes], dtype=np.float64)[kind]
         return values * np.clip(dice.normal(1.0, spread, size), 0.5, 1.5) if spread else values
 
-    pace = np.clip(dice.normal(1.0, 0.15, size), 0.5, 1.5)
+    pace = np.clip(dice.normal(1.0, spread_ratio, size), 0.5, 1.5)
     slots = np.array([each.slots for each in classes])[kind]
-    most_slots = max(each.slots for each in classes)
+    senses = np.array([each.senses for each in classes])[kind]
     battery = of("battery_wh")
     air = dice.normal(23.0, 4.0, size)
-    busy_until = np.where(np.arange(most_slots) < slots[:, None], 0.0, np.inf)
     return Fleet(
         kind=kind.astype(np.int64),
         prefill_tokens_per_s=np.round(of("prefill_tokens_per_s", 0.0) * pace),
         decode_tokens_per_s=np.round(of("decode_tokens_per_s", 0.0) * pace),
         slots=slots.astype(np.int64),
         celsius=air + 12.0,
-        level=np.zeros(size, dtype=np.int64),
+        level=np.where(senses, NOMINAL, UNKNOWN),
         charge_wh=battery * dice.uniform(0.6, 1.0, size),
         battery_wh=battery,
         idle_w=of("idle_w"),
@@ -114,9 +122,10 @@ def new_fleet(size: int, classes: tuple[DeviceClass, ...], dice: np.random.Gener
         rise_c=of("rise_c"),
         tau_s=of("tau_s", 0.0),
         home_air_c=air,
-        network_ms=of("network_ms", 0.3),
+        network_ms=of("network_ms", 2 * spread_ratio),
         loss_ratio=of("loss_ratio", 0.0),
-        busy_until_s=busy_until,
+        base_ms=of("base_ms", 0.0),
+        senses=senses,
         plugged_from_h=dice.normal(22.0, 1.5, size) % 24.0,
     )
 
@@ -133,7 +142,7 @@ def step(fleet: Fleet, worked_s: Floats, from_s: float, dt_s: float) -> Floats:
     fleet.celsius = rest_c + (fleet.celsius - rest_c) * np.exp(-dt_s / fleet.tau_s)
     before = fleet.level
     fleet.level = _levels(fleet)
-    fleet.throttle_events += int(((fleet.level > before) & (fleet.level >= HOT)).sum())
+    fleet.throttle_events += int(((fleet.level > before) & (fleet.level >= HOT) & fleet.senses).sum())
     extra_w: Floats = (fleet.busy_w - fleet.idle_w) * load
     on_mains = (fleet.battery_wh == 0) | ((hour - fleet.plugged_from_h) % 24 < 9.0)
     drawn_wh = (fleet.idle_w * 0.2 + extra_w) * dt_s / 3600
@@ -150,4 +159,5 @@ def _levels(fleet: Fleet) -> Ints:
     bounds = np.array([WARM_C, HOT_C, CRITICAL_C])
     up = (fleet.celsius[:, None] >= bounds).sum(axis=1)
     down = (fleet.celsius[:, None] >= bounds - HYSTERESIS_C).sum(axis=1)
-    return np.where(up > fleet.level, up, np.minimum(fleet.level, down)).astype(np.int64)
+    level = np.where(up > fleet.level, up, np.minimum(fleet.level, down))
+    return np.where(fleet.senses, level, UNKNOWN).astype(np.int64)

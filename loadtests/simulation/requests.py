@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -22,8 +23,9 @@ _LEAST, _MOST_PROMPT, _MOST_OUTPUT = 8, 3_500, 700
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """Requests in the order of time: second of the day, device, tokens, class, and what chance does to each:
-    `luck` below a device's loss ratio loses the first try, `network_factor` stretches its round trip."""
+    """Requests in the order of time: second of the day, device, tokens, class, and what chance does to each: `luck`
+    below a device's loss ratio loses the first try, the factors stretch its round trip and its time on either tier.
+    Decisions see `guessed_prompt` and `asked_output`, which routers know before the answer."""
 
     at_s: Floats
     device: Ints
@@ -32,6 +34,22 @@ class Asks:
     privacy: Ints
     luck: Floats
     network_factor: Floats
+    guessed_prompt: Ints
+    asked_output: Ints
+    edge_factor: Floats
+    cloud_factor: Floats
+
+    @classmethod
+    def plain(cls, **columns: Any) -> Asks:
+        """Requests whose lengths routers know, and which take as long as their device and cloud say."""
+        ones = np.ones(len(columns["at_s"]))
+        guessed = {"guessed_prompt": columns["prompt_tokens"], "asked_output": columns["output_tokens"]}
+        return cls(**guessed, edge_factor=ones, cloud_factor=ones, **columns)
+
+    def within(self, from_s: float, to_s: float) -> Asks:
+        """Those of `[from_s, to_s)`."""
+        part = slice(*np.searchsorted(self.at_s, (from_s, to_s)))
+        return Asks(**{each.name: getattr(self, each.name)[part] for each in fields(self)})
 
     @property
     def size(self) -> int:
@@ -61,7 +79,7 @@ def asks_of_step(from_s: float, dt_s: float, *, devices: int, per_day: float, di
     prompt = table[:, 1] * np.exp(table[:, 2] * dice.standard_normal(total)) * (1 + 0.25 * place)
     output = table[:, 3] * np.exp(table[:, 4] * dice.standard_normal(total))
     order = np.argsort(at_s, kind="stable")
-    return Asks(
+    return Asks.plain(
         at_s=at_s[order],
         device=device[order],
         prompt_tokens=np.clip(np.round(prompt), _LEAST, _MOST_PROMPT).astype(np.int64)[order],

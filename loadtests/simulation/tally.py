@@ -33,11 +33,24 @@ class Tally:
     cloud_tokens: int = 0
     edge_tokens: int = 0
     edge_joules: float = 0.0
+    outcomes: list[tuple[Floats, Ints, Floats]] | None = None
+    """Moment, who answered and time to the first token of every request, where they are wanted one by one."""
 
     def add(
-        self, *, who: Ints, privacy: Ints, reason: Ints, prompt: Ints, output: Ints, ttft: Floats, tpot: Floats
+        self,
+        *,
+        at_s: Floats,
+        who: Ints,
+        privacy: Ints,
+        reason: Ints,
+        prompt: Ints,
+        output: Ints,
+        ttft: Floats,
+        tpot: Floats,
     ) -> None:
         """Requests that ended, or were refused (`who` is `NOBODY`)."""
+        if self.outcomes is not None:
+            self.outcomes.append((at_s, who, ttft))
         np.add.at(self.by_class, (privacy, who), 1)
         np.add.at(self.reasons, reason, 1)
         served: Flags = who != NOBODY

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from router.audit.chain import record_of
 from router.audit.files import find_line, find_policy, newest_records
 from router.audit.query import Wanted, class_found, row_of, select
 from router.audit.replay import replay
@@ -27,7 +28,9 @@ _SEARCHED = 20_000
 class Decisions:
     """The last `KEPT` records of requests, and the log below `folder` behind them."""
 
-    def __init__(self, folder: Path, policy: Callable[[], Policy]) -> None:
+    def __init__(self, folder: Path, policy: Callable[[], Policy], *, alone: bool = True) -> None:
+        """Unless it is `alone`, other processes write the log too: what is newest stands there, and not in memory."""
+        self._alone = alone
         self._folder = folder
         self._policy = policy
         self._kept: deque[Mapping[str, Any]] = deque(maxlen=KEPT)
@@ -46,11 +49,13 @@ class Decisions:
             )
 
         found = [record for record in reversed(self._kept) if fits(record)][:limit]
-        if len(found) < limit:
+        if len(found) < limit or not self._alone:
             known = {record["decision_id"] for record in self._kept}
             async with self._searching:
                 older = await asyncio.to_thread(self._older, wanted)
             found += [record for record in older if record["decision_id"] not in known and fits(record)]
+        if not self._alone:
+            found.sort(key=lambda record: float(record["at"]), reverse=True)
         return [row_of(record) for record in found[:limit]]
 
     async def one(self, decision_id: str) -> dict[str, Any]:
@@ -63,9 +68,9 @@ class Decisions:
         if record is None:
             async with self._searching:
                 line = await asyncio.to_thread(find_line, self._folder, decision_id)
-            if line is None:
+            record = None if line is None else record_of(line)
+            if record is None:
                 raise NotFound("The log holds no such request.", param="decision_id")
-            record = orjson.loads(line)
         # What stands in memory still holds members of enums: from here on it is as the log has it.
         plain: dict[str, Any] = orjson.loads(orjson.dumps(record))
         return {"record": plain, **await self._again(plain)}

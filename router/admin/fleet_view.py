@@ -26,8 +26,8 @@ class FleetView:
         traffic: Traffic,
         stale_after_ms: Callable[[], int],
     ) -> None:
+        self.traffic = traffic
         self._directory = directory
-        self._traffic = traffic
         self._stale_after_ms = stale_after_ms
         self._devices = devices
         self._drains = drains
@@ -35,7 +35,7 @@ class FleetView:
     def facts(self) -> dict[str, Any]:
         """As JSON values."""
         fleet = self._directory.snapshot()
-        facts = fleet_facts(fleet, self._traffic.lately(fleet.taken_ms), self._stale_after_ms())
+        facts = fleet_facts(fleet, self.traffic.lately(fleet.taken_ms), self._stale_after_ms())
         devices = shown(self._devices.all())
         names = {each["backend_id"]: each["device_id"] for each in devices if each["state"] == "active"}
         since = self._drains.since()

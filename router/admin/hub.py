@@ -41,6 +41,11 @@ class Watcher:
         self._each.append(data)
         self._arrived.set()
 
+    def put_missed(self, count: int) -> None:
+        """So many of the series were dropped before they came here."""
+        self._missed += count
+        self._arrived.set()
+
     async def next(self, wait_s: float) -> bytes:
         """Everything that has arrived, as events; empty after `wait_s` without any."""
         with contextlib.suppress(TimeoutError):
@@ -87,6 +92,11 @@ class Hub:
         """Tell everyone the newest state of that kind."""
         for each in self._watchers:
             each.put_state(kind, data)
+
+    def missed(self, count: int) -> None:
+        """Tell everyone that so many decisions of other workers were dropped before they came here."""
+        for each in self._watchers:
+            each.put_missed(count)
 
     def decision(self, data: bytes) -> None:
         """Tell everyone of one decision."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,22 @@ class _Second:
     refused: Counter[str] = field(default_factory=Counter)
     ttft: dict[str, Sketch] = field(default_factory=lambda: {tier: Sketch() for tier in TIERS})
     tpot: dict[str, Sketch] = field(default_factory=lambda: {tier: Sketch() for tier in TIERS})
+
+    def told(self) -> dict[str, Any]:
+        """As JSON values."""
+        counts = {"requests": self.requests, "outcomes": self.outcomes, "refused": self.refused}
+        times = {"ttft": self.ttft, "tpot": self.tpot}
+        return {name: dict(count) for name, count in counts.items()} | {
+            name: {tier: sketch.plain() for tier, sketch in by_tier.items()} for name, by_tier in times.items()
+        }
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add what `told` of another."""
+        for count, name in ((self.requests, "requests"), (self.outcomes, "outcomes"), (self.refused, "refused")):
+            count.update(told[name])
+        for by_tier, name in ((self.ttft, "ttft"), (self.tpot, "tpot")):
+            for tier, sketch in by_tier.items():
+                sketch.include(told[name][tier])
 
 
 class LiveWindow:
@@ -47,6 +63,19 @@ class LiveWindow:
             per_token_ms = _per_token_ms(attempts[-1])
             if per_token_ms is not None:
                 now.tpot[tier].add(per_token_ms)
+
+    def cut(self) -> dict[str, Any]:
+        """End the running second for somebody else to add; it makes no point here."""
+        done, self._now = self._now, _Second()
+        return done.told()
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add to the running second what `cut` gave elsewhere."""
+        self._now.add(told)
+
+    def learn(self, points: Iterable[dict[str, Any]]) -> None:
+        """Take over points that were made elsewhere, oldest first."""
+        self._points.extend(points)
 
     def close(self, unix_s: float, elapsed_s: float, in_flight: int) -> dict[str, Any]:
         """End the running second, which took `elapsed_s`; its point. Rates are requests per second, times

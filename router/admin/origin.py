@@ -35,16 +35,22 @@ def check_origin(request: web.Request, *, asks_for_keys: bool) -> None:
     """
     check_host(request, asks_for_keys=asks_for_keys)
     origin = request.headers.get("Origin")
-    own = origin is None or urlsplit(origin).netloc == request.headers.get("Host", "")
+    own = origin is None or _netloc_of(origin) == request.headers.get("Host", "")
     if not own or request.headers.get("Sec-Fetch-Site") not in _OWN_SITES:
         raise Forbidden("This was sent by a page of another site.", code="foreign_origin")
 
 
-def _is_local(host: str) -> bool:
-    name = urlsplit(f"//{host}").hostname or ""
-    if name == "localhost" or name.endswith(".localhost"):
-        return True
+def _netloc_of(origin: str) -> str | None:
+    """Host and port of an `Origin`; None where it is no URL."""
     try:
-        return ipaddress.ip_address(name).is_loopback
+        return urlsplit(origin).netloc
     except ValueError:
+        return None
+
+
+def _is_local(host: str) -> bool:
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
+    except ValueError:  # neither a name that is known nor an address
         return False

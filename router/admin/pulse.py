@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -15,14 +15,26 @@ from router.admin.live import LiveWindow
 from router.admin.traces import STEP_S, Traces
 from router.audit.query import row_of
 from router.fleet.directory import FleetDirectory
+from router.fleet.traffic import Tally
 from shared.clock import Clock
-from shared.errors import SettingsError
+from shared.errors import SettingsError, StateUnavailable
 from shared.http.lifecycle import Lifecycle
 
 _STEP_S = 0.5
 _UNCHANGED_S = 2.0
 """How often a fleet that is as it was is sent anyway: the ages of reports move on."""
 _AGES = frozenset({"age_ms", "cooling_ms"})
+
+
+class Family(Protocol):
+    """The workers of one port, of which this process is one."""
+
+    async def exchange(self, news: Mapping[str, Any]) -> dict[str, Any]:
+        """Tell the `news` of this worker, and learn those of the others (`router.workers.views`).
+
+        Raises:
+            StateUnavailable: the parent does not answer.
+        """
 
 
 class Pulse:
@@ -35,7 +47,10 @@ class Pulse:
         decisions: Decisions,
         lifecycle: Lifecycle,
         clock: Clock,
+        family: Family | None = None,
     ) -> None:
+        """`family` is where the other workers of this port are heard, if this process is one of several."""
+        self._family = family
         self._view = view
         self._directory = directory
         self._decisions = decisions
@@ -44,6 +59,9 @@ class Pulse:
         self.live, self.traces, self.hub = LiveWindow(), Traces(), Hub()
         self._seen: list[dict[str, Any]] | None = None
         self._last = dict.fromkeys(("live", "trace", "fleet"), clock.now_ms())
+        self._number = 0
+        if family is not None:
+            view.traffic.keep_untold()
 
     def hear(self, record: Mapping[str, Any]) -> None:
         """Take one audit record, before it is written."""
@@ -59,10 +77,13 @@ class Pulse:
             await self._clock.sleep(_STEP_S)
             with contextlib.suppress(SettingsError):
                 self.beat()
+            if self._family is not None:
+                with contextlib.suppress(StateUnavailable):  # its end ends this worker too
+                    self._learn(await self._family.exchange(self._news()))
 
     def beat(self) -> None:
         """Do what is due."""
-        elapsed_s = self._due("live", 1.0)
+        elapsed_s = self._due("live", 1.0) if self._family is None else None
         if elapsed_s is not None:
             point = self.live.close(self._clock.unix_s(), elapsed_s, self._lifecycle.in_flight)
             self.hub.state("live", orjson.dumps(point))
@@ -72,6 +93,28 @@ class Pulse:
             self._tell_fleet()
         else:
             self._seen = None
+
+    def _news(self) -> dict[str, Any]:
+        """What the other workers show of this one."""
+        return {
+            "second": self.live.cut(),
+            "in_flight": self._lifecycle.in_flight,
+            "watched": self.hub.watched,
+            "number": self._number,
+            "traffic": self._view.traffic.untold().plain(),
+        }
+
+    def _learn(self, told: Mapping[str, Any]) -> None:
+        """Show what the others told."""
+        self._number = told["number"]
+        self.live.learn(told["points"])
+        for point in told["points"]:
+            self.hub.state("live", orjson.dumps(point))
+        self._view.traffic.add(Tally.of(told["traffic"]), self._clock.now_ms())
+        for row in told["rows"]:
+            self.hub.decision(orjson.dumps(row))
+        if told["missed"]:
+            self.hub.missed(told["missed"])
 
     def _tell_fleet(self) -> None:
         facts = self._view.facts()

@@ -25,6 +25,15 @@ class Sketch:
         """Count one figure; what is not positive counts as very small."""
         self._counts[math.floor(math.log(max(value, 1e-3)) / _GROWTH)] += 1
 
+    def plain(self) -> list[tuple[int, int]]:
+        """Buckets and counts, as JSON values."""
+        return list(self._counts.items())
+
+    def include(self, plain: Iterable[tuple[int, int]]) -> None:
+        """Add what `plain` gave of another."""
+        for bucket, count in plain:
+            self._counts[bucket] += count
+
     @classmethod
     def together(cls, sketches: Iterable[Sketch]) -> Sketch:
         """All figures of `sketches`."""

@@ -9,7 +9,7 @@ from router.admin.api import AdminApi, AdminParts
 from router.admin.decisions import Decisions
 from router.admin.fleet_view import FleetView
 from router.admin.pages import Pages
-from router.admin.pulse import Pulse
+from router.admin.pulse import Family, Pulse
 from router.admin.routes import admin_routes
 from router.admin.session import SessionDesk
 from router.fleet.devices import Devices
@@ -33,10 +33,11 @@ class Admin:
         drains: Drains,
         stale_after_ms: Callable[[], int],
         audit_folder: Path,
+        family: Family | None = None,
     ) -> None:
         view = FleetView(parts.directory, devices, drains, parts.traffic, stale_after_ms)
-        decisions = Decisions(audit_folder, lambda: policies.policy)
-        self.pulse = Pulse(view, parts.directory, decisions, parts.lifecycle, parts.clock)
+        decisions = Decisions(audit_folder, lambda: policies.policy, alone=family is None)
+        self.pulse = Pulse(view, parts.directory, decisions, parts.lifecycle, parts.clock, family)
         parts.audit.listen(self.pulse.hear)
         api = AdminApi(
             AdminParts(

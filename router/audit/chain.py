@@ -44,17 +44,25 @@ def append(record: Mapping[str, Any], after: Link, key: bytes) -> tuple[bytes, L
     """The line for `record` behind `after`, newline included, and the new end."""
     seq = after.seq + 1
     content = orjson.dumps({"seq": seq, "prev": after.mac, **record})[:-1]
-    mac = hmac.new(key, content, hashlib.sha256).hexdigest()
+    mac = hmac.digest(key, content, "sha256").hex()
     return content + b',"mac":"' + mac.encode() + b'"}\n', Link(seq, mac)
 
 
 def end_of(line: bytes) -> Link | None:
     """The link in a line that is taken as it is; None where it is no line of a chain."""
+    record = record_of(line)
+    return None if record is None else Link(record["seq"], record["mac"])
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """The record in a line, which may have been changed; None where it is no line of a chain."""
     try:
         value = orjson.loads(line)
-        return Link(int(value["seq"]), str(value["mac"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+    except orjson.JSONDecodeError:
         return None
+    if not isinstance(value, dict) or type(value.get("seq")) is not int:
+        return None
+    return value if isinstance(value.get("mac"), str) and isinstance(value.get("prev"), str) else None
 
 
 def seal(name: str, link: Link, key: bytes, **more: int) -> bytes:
@@ -89,7 +97,7 @@ def follow(
         if not line.endswith(b"\n"):
             return link, Fault(number, "the line is torn", expected)
         body = line[:-1]
-        record = _record_of(body)
+        record = record_of(body)
         if record is None:
             return link, Fault(number, "not a record", expected)
         mac = hmac.new(key, body[:-_TAIL_BYTES], hashlib.sha256).hexdigest()
@@ -108,19 +116,9 @@ def follow(
 def is_whole(line: bytes, key: bytes) -> bool:
     """Whether one line, newline or not, is as it was written."""
     body = line.rstrip(b"\n")
-    record = _record_of(body)
+    record = record_of(body)
     mac = hmac.new(key, body[:-_TAIL_BYTES], hashlib.sha256).hexdigest()
     return record is not None and hmac.compare_digest(mac, record["mac"])
-
-
-def _record_of(body: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(value, dict) or type(value.get("seq")) is not int:
-        return None
-    return value if isinstance(value.get("mac"), str) and isinstance(value.get("prev"), str) else None
 
 
 def _text(value: Any) -> str | None:

@@ -7,8 +7,8 @@ are kept, and the record says how many were left out. Times are ages, so that a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from router.policy.model import Decision, DecisionFacts, Route
 from shared.fleet import (
@@ -32,8 +32,7 @@ _SPECIAL = frozenset({"backend_id", "zone", "url", "state", "models", "received_
 _READ = {"level": ThermalLevel, "breaker": Breaker, "ttft_ms_by_prompt": tuple}
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What `decide` was called with, beside the policy."""
 
     facts: DecisionFacts
@@ -112,8 +111,7 @@ def _row(backend: BackendSnapshot, model: str, now_ms: int) -> dict[str, Any]:
         row["age_ms"] = now_ms - backend.received_ms
     if backend.cooling_until_ms is not None:
         row["cooling_ms"] = backend.cooling_until_ms - now_ms
-    for name, default in _FIGURES:
-        value = getattr(backend, name)
+    for (name, default), value in zip(_FIGURES, _READ_FIGURES(backend), strict=True):
         if value != default:
             row[name] = value
     return row
@@ -141,4 +139,5 @@ def _as_is(value: Any) -> Any:
     return value
 
 
-_FIGURES = tuple((f.name, f.default) for f in fields(BackendSnapshot) if f.name not in _SPECIAL)
+_FIGURES = tuple(each for each in BackendSnapshot._field_defaults.items() if each[0] not in _SPECIAL)
+_READ_FIGURES = attrgetter(*(name for name, _ in _FIGURES))

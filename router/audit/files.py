@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -64,8 +65,9 @@ def newest_lines(folder: Path) -> Iterator[bytes]:
 def newest_records(folder: Path) -> Iterator[dict[str, Any]]:
     """All records, newest first; what is no record is passed over, as `verify` is there to find it."""
     for line in newest_lines(folder):
-        if chain.end_of(line) is not None:
-            yield orjson.loads(line)
+        record = chain.record_of(line)
+        if record is not None:
+            yield record
 
 
 def tail(folder: Path, count: int, kind: str | None = None) -> list[dict[str, Any]]:
@@ -80,24 +82,29 @@ def tail(folder: Path, count: int, kind: str | None = None) -> list[dict[str, An
 
 
 def find_line(folder: Path, decision_id: str) -> bytes | None:
-    """The line of the request with that decision id, or that request id; None where there is none."""
-    wanted = orjson.dumps(decision_id)
+    """The line of the request with that decision id, or that request id, even if it is torn; None where there is
+    none."""
+    try:
+        wanted = orjson.dumps(decision_id)
+    except TypeError:  # half a surrogate pair: no id has one
+        return None
     keys = (b'"decision_id":' + wanted, b'"request_id":' + wanted)
     for line in newest_lines(folder):
         if (keys[0] in line or keys[1] in line) and b'"kind":"request"' in line:
-            record = orjson.loads(line)
-            if decision_id in (record.get("decision_id"), record.get("request_id")):
+            record = chain.record_of(line)
+            if record is None or decision_id in (record.get("decision_id"), record.get("request_id")):
                 return line
     return None
 
 
-def find_policy(folder: Path, digest: str) -> dict[str, Any] | None:
-    """The policy of that digest, as it was written down; None where the log does not hold it."""
+def find_policy(folder: Path, digest: str, key: bytes | None = None) -> dict[str, Any] | None:
+    """The policy of that digest, as it was written down; None where the log does not hold it. With the `key` of the
+    log, a record of it that was changed counts for nothing."""
     wanted = orjson.dumps(digest)
     for line in newest_lines(folder):
-        if b'"kind":"policy"' in line and wanted in line:
-            record = orjson.loads(line)
-            if record.get("digest") == digest:
+        if b'"kind":"policy"' in line and wanted in line and (key is None or chain.is_whole(line, key)):
+            record = chain.record_of(line) or {}
+            if record.get("digest") == digest and isinstance(record.get("policy"), dict):
                 return dict(record["policy"])
     return None
 
@@ -107,8 +114,16 @@ def words_of(error: OSError) -> str:
     return os.strerror(error.errno or 0).lower()
 
 
+def _opened(path: Path) -> BinaryIO:
+    """The file, or an empty one where a router let it go since it was listed."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return io.BytesIO()
+
+
 def _lines_backwards(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with _opened(path) as file:
         at = file.seek(0, os.SEEK_END)
         rest, is_end = b"", True
         while at > 0:

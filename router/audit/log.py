@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import hmac
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +39,8 @@ class AuditLog:
         self, storage: Storage, key: bytes, clock: Clock, *, queue_records: int, on_loss: Callable[[], None]
     ) -> None:
         self._storage = storage
-        self._key = key
+        # In one call, `hmac.digest` lets the thread that writes go on each time, and then waits for it.
+        self._keyed = hmac.new(key, digestmod="sha256")
         self._clock = clock
         self._limit = queue_records
         self._on_loss = on_loss
@@ -76,7 +76,9 @@ class AuditLog:
 
     def digest(self, body: bytes) -> str:
         """Keyed digest of a body: equal bodies can be recognised, and short ones cannot be guessed without the key."""
-        return "hmac-sha256:" + hmac.new(self._key, body, hashlib.sha256).hexdigest()
+        digest = self._keyed.copy()
+        digest.update(body)
+        return "hmac-sha256:" + digest.hexdigest()
 
     async def run(self) -> None:
         """Write for ever; after a failure try again once a second."""
@@ -105,13 +107,9 @@ class AuditLog:
     async def _write(self) -> bool:
         """Write what waits longest. A write that has begun ends, whoever stops waiting for it: what it keeps would
         otherwise be taken for waiting, and be kept twice."""
-        if self._writing is None:
+        if self._writing is None or self._writing.done():
             self._writing = asyncio.create_task(self._write_batch())
-            self._writing.add_done_callback(self._written)
         return await asyncio.shield(self._writing)
-
-    def _written(self, _: asyncio.Task[bool]) -> None:
-        self._writing = None
 
     async def _write_batch(self, most: int = _BATCH_RECORDS) -> bool:
         batch = [self._queue[n] for n in range(min(most, len(self._queue)))]

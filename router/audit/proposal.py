@@ -52,14 +52,23 @@ def proposals(records: Iterable[Mapping[str, Any]], *, least: int) -> list[Propo
     for record in records:
         if record.get("kind") != "feedback":
             continue
-        found, said = PrivacyClass(record["class_found"]), PrivacyClass(record["class_said"])
+        try:
+            about, group = str(record["about"]), _group_of(record)
+        except (KeyError, TypeError, ValueError):  # a line that no router wrote speaks for nothing
+            continue
         # Of several corrections of one request the newest counts; records come newest first.
-        votes.setdefault(record["about"], (found, said, tuple(record["kinds"]), record["key"]))
+        votes.setdefault(about, group)
     return [
         Proposal(found, said, kinds, key, count)
         for (found, said, kinds, key), count in sorted(Counter(votes.values()).items(), key=lambda pair: -pair[1])
         if count >= least and _speaks_for_a_rule(found, said, kinds)
     ]
+
+
+def _group_of(record: Mapping[str, Any]) -> Group:
+    key = record["key"]
+    kinds = tuple(map(str, record["kinds"]))
+    return PrivacyClass(record["class_found"]), PrivacyClass(record["class_said"]), kinds, key and str(key)
 
 
 def _speaks_for_a_rule(found: PrivacyClass, said: PrivacyClass, kinds: tuple[str, ...]) -> bool:

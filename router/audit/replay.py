@@ -4,7 +4,7 @@ same."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -62,4 +62,4 @@ def _stand_in(facts: DecisionFacts, policy: Policy, rule_name: str | None) -> De
     if acted is None or acted.match.models is None:
         return facts
     name = acted.match.models[0].replace("*", "")
-    return replace(facts, request=replace(facts.request, model=name))
+    return facts._replace(request=facts.request._replace(model=name))

@@ -3,8 +3,9 @@ is broken."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,19 @@ def verify(folder: Path, key: bytes) -> Verification:
         noted = f"{cause} when a router started, as it noted in record {at}"
         return Verification(link.seq - start, len(files), noted, at)
     return Verification(link.seq - start, len(files), None)
+
+
+def lines_of(folder: Path, key: bytes, records: int) -> Iterator[bytes]:
+    """The lines of a log of which a check has found so many `records` to be good. What was written since is left
+    out."""
+    first, _ = _start_of(folder, key)
+    files = [path for path in files_of(folder) if number_of(path) >= first]
+    return islice((line for path in files for line in _lines_in(path)), records)
+
+
+def _lines_in(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield from file
 
 
 class _Seen:

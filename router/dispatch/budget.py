@@ -59,7 +59,8 @@ class RetryBudget:
     def _turn(self, now_ms: int) -> int:
         """Index of the slot of `now_ms`, with the slots that have passed emptied."""
         slot = now_ms // _SLOT_MS
-        for passed in range(max(self._slot + 1, slot - _SLOTS + 1), slot + 1):
-            self._firsts[passed % _SLOTS] = self._retries[passed % _SLOTS] = 0
-        self._slot = max(self._slot, slot)
+        if slot > self._slot:
+            for passed in range(max(self._slot + 1, slot - _SLOTS + 1), slot + 1):
+                self._firsts[passed % _SLOTS] = self._retries[passed % _SLOTS] = 0
+            self._slot = slot
         return slot % _SLOTS

@@ -14,20 +14,21 @@ class Cooldowns:
     """Until when each domain rests (monotonic milliseconds). A shorter pause never ends a longer one."""
 
     def __init__(self) -> None:
-        self._until_ms: dict[str, int] = {}
+        self.untils_ms: dict[str, int] = {}
+        """Domains that may still rest. Read by others, changed here alone."""
 
     def cool(self, domain: str, *, for_ms: int, now_ms: int) -> None:
         """Rest `domain` for `for_ms`, at most `MAX_COOL_MS`."""
         until = now_ms + min(max(for_ms, 0), MAX_COOL_MS)
-        self._until_ms[domain] = max(until, self._until_ms.get(domain, 0))
+        self.untils_ms[domain] = max(until, self.untils_ms.get(domain, 0))
 
     def until_ms(self, domain: str, now_ms: int) -> int | None:
         """When the rest of `domain` ends; None when it does not rest."""
-        until = self._until_ms.get(domain)
+        until = self.untils_ms.get(domain)
         if until is None:
             return None
         if until <= now_ms:
-            del self._until_ms[domain]
+            del self.untils_ms[domain]
             return None
         return until
 

@@ -76,15 +76,18 @@ class Dispatcher:
         for candidate in job.decision.candidates:
             if last is not None and not MEANINGS[last.outcome].fails_over:
                 break
-            if candidate.backend_id in refused or not self._can_try(job, candidate, refused):
+            now_ms = self._clock.now_ms()
+            if not self._can_try(job, candidate, refused, now_ms):
                 continue
-            if last is not None and last.outcome is not Outcome.CONTEXT_EXCEEDED and not await self._retry(attempts):
-                break
-            ledger = self._entered(candidate)
+            if last is not None and last.outcome is not Outcome.CONTEXT_EXCEEDED:
+                if not await self._retry(attempts):
+                    break
+                now_ms = self._clock.now_ms()
+            ledger = self._entered(candidate, now_ms)
             if ledger is None:
                 continue
             if last is None and not is_retry:
-                self._budget.first(self._clock.now_ms())
+                self._budget.first(now_ms)
             if last is None and job.stream and job.decision.hedge_ms is not None:
                 ended = await self._hedged(job, candidate, ledger, attempts, refused)
                 if isinstance(ended, Exchange):
@@ -93,7 +96,9 @@ class Dispatcher:
                 continue
             try:
                 kind = AttemptKind.RETRY if last else AttemptKind.RESUME if is_retry else AttemptKind.FIRST
-                return await self._opened(self._begun(job, candidate, ledger, attempts, kind))
+                exchange = self._begun(job, candidate, ledger, attempts, kind)
+                await exchange.open(self._clients[exchange.tier], self._health.targets.access(candidate))
+                return exchange
             except AttemptFailed as failure:
                 last = self._failed(candidate, failure, refused)
         raise self._answer_for(job, last)
@@ -128,24 +133,25 @@ class Dispatcher:
     ) -> None:
         """Send the next candidate into the race, if one can start and the retry budget has room for it."""
         for candidate in job.decision.candidates:
-            if candidate.backend_id == first.backend_id or not self._can_try(job, candidate, refused):
+            now_ms = self._clock.now_ms()
+            if candidate.backend_id == first.backend_id or not self._can_try(job, candidate, refused, now_ms):
                 continue
-            if not self._budget.can_retry(self._clock.now_ms()):
+            if not self._budget.can_retry(now_ms):
                 return
-            ledger = self._entered(candidate)
+            ledger = self._entered(candidate, now_ms)
             if ledger is not None:
-                self._budget.retry(self._clock.now_ms())
+                self._budget.retry(now_ms)
                 exchange = self._begun(job, candidate, ledger, attempts, AttemptKind.HEDGE)
                 race.enter(exchange, self._opened(exchange))
                 return
 
-    def _entered(self, candidate: Candidate) -> Ledger | None:
+    def _entered(self, candidate: Candidate, now_ms: int) -> Ledger | None:
         """The backend's ledger with one more attempt counted; None where it may not start."""
         ledger = self._health.ledgers.of(candidate.backend_id)
         limit = self._health.targets.access(candidate).in_flight_limit
         if limit is not None and ledger.in_flight >= limit:
             return None
-        return ledger if ledger.enter(self._clock.now_ms()) else None
+        return ledger if ledger.enter(now_ms) else None
 
     def _failed(self, candidate: Candidate, failure: AttemptFailed, refused: dict[str, AttemptFailed]) -> AttemptFailed:
         refused[candidate.backend_id] = failure
@@ -162,18 +168,18 @@ class Dispatcher:
         return Exchange(job, candidate, ledger, attempt, self._limits, self._clock, span)
 
     async def _opened(self, exchange: Exchange) -> Exchange:
-        """Send it and wait for content; an attempt that comes to nothing is closed."""
-        candidate = exchange.candidate
-        try:
-            await exchange.open(self._clients[candidate.zone.tier], self._health.targets.access(candidate))
-        except BaseException:
-            exchange.close()
-            raise
+        """Send it and wait for content."""
+        await exchange.open(self._clients[exchange.tier], self._health.targets.access(exchange.candidate))
         return exchange
 
-    def _can_try(self, job: Job, candidate: Candidate, refused: Mapping[str, AttemptFailed]) -> bool:
-        """Whether the candidate does not rest, and has more room than any that found the request too long."""
-        if self._health.rests_until_ms(candidate.backend_id, self._clock.now_ms()) is not None:
+    def _can_try(self, job: Job, candidate: Candidate, refused: Mapping[str, AttemptFailed], now_ms: int) -> bool:
+        """Whether the candidate has not failed on this job, does not rest, and has more room than any that found the
+        request too long."""
+        if self._health.rests_until_ms(candidate.backend_id, now_ms) is not None:
+            return False
+        if not refused:
+            return True
+        if candidate.backend_id in refused:
             return False
         too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
         room = job.context_of(candidate.backend_id)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import aiohttp
 import orjson
 
 from router.audit.account import Attempt
@@ -21,6 +21,8 @@ from router.dispatch.silence import Silence, SilentTooLong
 from router.dispatch.stream import StreamCheck
 from router.dispatch.targets import Access
 from router.dispatch.verdict import Outcome
+from router.dispatch.wire.answer import Answer
+from router.dispatch.wire.errors import ConnectTimeout, Unreachable, WireError
 from router.policy.model import Candidate
 from router.privacy.answers import AnswerFilter
 from shared.clock import Clock
@@ -74,6 +76,10 @@ class AttemptFailed(Exception):
         self.refusal = refusal
 
 
+class _TooLate(Exception):
+    """Content, or the whole answer, did not come in time."""
+
+
 class Exchange:
     """Use: `open`, then `body` or `relay`, and `close` in any case."""
 
@@ -89,6 +95,7 @@ class Exchange:
     ) -> None:
         self.candidate = candidate
         self.attempt = attempt
+        self.tier = candidate.zone.tier
         self.body = b""
         self._job = job
         self._ledger = ledger
@@ -97,8 +104,9 @@ class Exchange:
         self._span = span
         self._began_ms = clock.now_ms()
         self._first_ms = 0
-        self._response: aiohttp.ClientResponse | None = None
-        new_filter = job.filters.get(candidate.zone.tier)
+        self._late = False
+        self._response: Answer | None = None
+        new_filter = job.filters.get(self.tier) if job.filters else None
         self._answer = None if new_filter is None else AnswerFilter(new_filter)
         self._filter = self._answer or job.watch
         self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=self._filter is not None)
@@ -107,24 +115,31 @@ class Exchange:
         self._held: list[bytes] = []
 
     async def open(self, client: BackendClient, access: Access) -> None:
-        """Send and wait: for the first content of a stream, or for the whole answer.
+        """Send and wait: for the first content of a stream, or for the whole answer. What comes to nothing is closed.
 
         Raises:
             AttemptFailed: nothing of an answer was passed on yet, so another candidate may be tried.
         """
-        phase, limit_s = ("first_token", self._limits.first_token_s) if self._job.stream else ("answer", None)
-        if not self._job.stream and self._limits.answer_s > 0:
-            limit_s = self._limits.answer_s
+        streams = self._job.stream
+        limit_s = self._limits.first_token_s if streams else self._limits.answer_s
+        timer = asyncio.get_running_loop().call_later(limit_s, self._is_late) if streams or limit_s > 0 else None
         try:
-            async with asyncio.timeout(limit_s):
-                response = await self._send(client, access)
-                await (self._await_content(response) if self._job.stream else self._read_whole(response))
-        except TimeoutError:
-            raise self._failed(_timeout(phase)) from None
+            response = await self._send(client, access)
+            await (self._await_content(response) if streams else self._read_whole(response))
+        except _TooLate:
+            failed = self._failed(_timeout("first_token" if streams else "answer"))
+            self.close()
+            raise failed from None
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def passed_headers(self) -> dict[str, str]:
         """What of the backend's headers is for the client: why a device caps the answer."""
-        cap = None if self._response is None else self._response.headers.get(OUTPUT_CAP_HEADER)
+        cap = None if self._response is None else self._response.header(OUTPUT_CAP_HEADER)
         return {OUTPUT_CAP_HEADER: cap} if cap is not None and _OUTPUT_CAP.fullmatch(cap) else {}
 
     async def relay(self, send: Send, finish: Send) -> None:
@@ -139,11 +154,13 @@ class Exchange:
             raise RuntimeError("relay before open")
         check = self._check
         events, self._held = self._held, []
-        silence = Silence(response.content, self._limits.idle_s)
+        silence: Silence | None = None
         try:
             while not check.ended:
                 if events:
                     await send(_joined(events))
+                if silence is None:
+                    silence = Silence(response, self._limits.idle_s)
                 before = check.data_events
                 self._ledger.began_reading(self._clock.now_ms())
                 try:
@@ -156,7 +173,8 @@ class Exchange:
             self._end(Outcome.IDLE_TIMEOUT)
             raise _timeout("idle") from None
         finally:
-            silence.close()
+            if silence is not None:
+                silence.close()
         if check.failure is not None:
             self._end(Outcome.BROKEN)
             if rest := _joined(events) + self._still_held():
@@ -164,7 +182,8 @@ class Exchange:
             raise check.failure
         self._end(Outcome.OK)
         await finish(_joined(events))
-        await _finish_transport(response)
+        if not response.ended:
+            await _read_tail(response)
 
     def close(self, left: Outcome = Outcome.CLIENT_LEFT) -> None:
         """Let go of the backend; an attempt that has no outcome yet ends as `left`."""
@@ -174,29 +193,39 @@ class Exchange:
             self._response.release()
             self._response = None
 
-    async def _send(self, client: BackendClient, access: Access) -> aiohttp.ClientResponse:
+    def _is_late(self) -> None:
+        """The time is over; while there is no connection yet, the limit on connecting ends the wait."""
+        self._late = True
+        if self._response is not None:
+            self._response.fail(_TooLate())
+
+    async def _send(self, client: BackendClient, access: Access) -> Answer:
+        raw = b""
         try:
             response = self._response = await client.send(self._job, self.candidate, access, self._span)
+            if self._late:
+                raise _TooLate
+            await response.begun()
             self.attempt.status = response.status
             if response.status != 200:
-                raw = await _read_bounded(response, MAX_ERROR_BYTES)
+                raw = await response.whole(MAX_ERROR_BYTES)
         except NotPermitted as error:
             raise self._failed(error, Outcome.NOT_PERMITTED) from None
-        except aiohttp.ServerTimeoutError:
+        except ConnectTimeout:
             raise self._failed(_timeout("connect")) from None
-        except aiohttp.ClientConnectorError:
+        except Unreachable:
             raise self._failed(BackendUnreachable("The backend refuses connections."), Outcome.UNREACHABLE) from None
-        except (aiohttp.ClientError, OSError):
+        except WireError:
             raise self._failed(BackendUnreachable("The backend ended the connection before an answer.")) from None
         if response.status != 200:
-            retry_after = response.headers.get("Retry-After")
+            retry_after = response.header("retry-after")
             own_words = self.candidate.zone is not Zone.CLOUD
             refusal = read_refusal(response.status, raw, retry_after=retry_after, own_words=own_words)
             error_ = BackendStatus("The backend failed on this request.", backend_status=response.status)
             raise self._failed(error_, refusal.outcome, refusal)
         return response
 
-    async def _await_content(self, response: aiohttp.ClientResponse) -> None:
+    async def _await_content(self, response: Answer) -> None:
         while not self._check.has_content:
             self._held += await self._next_events(response)
             if self._check.failure is not None and not self._check.has_content:
@@ -206,12 +235,12 @@ class Exchange:
         self.attempt.ttft_ms = ttft_ms
         self._ledger.observe_first_token(ttft_ms, self._job.prompt_bucket)
 
-    async def _next_events(self, response: aiohttp.ClientResponse) -> list[bytes]:
+    async def _next_events(self, response: Answer) -> list[bytes]:
         """Whole events of the next bytes that carry any; empty when all are held back or the stream has ended."""
         while not self._check.ended:
             try:
-                chunk = await response.content.readany()
-            except (aiohttp.ClientError, OSError):
+                chunk = await response.read()
+            except WireError:
                 chunk = b""
             if not chunk:
                 self._check.end()
@@ -239,10 +268,10 @@ class Exchange:
         except StreamBroken:  # it could not be scanned: it stays here
             return b""
 
-    async def _read_whole(self, response: aiohttp.ClientResponse) -> None:
+    async def _read_whole(self, response: Answer) -> None:
         try:
-            raw = await _read_bounded(response, self._limits.answer_bytes)
-        except (aiohttp.ClientError, OSError):
+            raw = await response.whole(self._limits.answer_bytes)
+        except WireError:
             raise self._failed(StreamBroken("The backend's answer was cut.")) from None
         answer = _answer_of(raw)
         if answer is None:
@@ -285,27 +314,12 @@ def _joined(events: list[bytes]) -> bytes:
     return events[0] if len(events) == 1 else b"".join(events)
 
 
-async def _finish_transport(response: aiohttp.ClientResponse) -> None:
-    if response.content.at_eof():
-        return
-    try:
+async def _read_tail(response: Answer) -> None:
+    """Wait for the end of a finished stream; one that does not come ends the connection."""
+    with contextlib.suppress(TimeoutError, WireError):
         async with asyncio.timeout(_TAIL_S):
-            while await response.content.readany():
+            while await response.read():
                 pass
-    except (TimeoutError, aiohttp.ClientError, OSError):
-        response.close()
-
-
-async def _read_bounded(response: aiohttp.ClientResponse, limit_bytes: int) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    async for chunk in response.content.iter_any():
-        size += len(chunk)
-        if size > limit_bytes:
-            response.close()
-            raise aiohttp.ClientPayloadError
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _answer_of(raw: bytes) -> dict[str, Any] | None:

@@ -37,6 +37,8 @@ class Health:
 
     def rests_until_ms(self, backend_id: str, now_ms: int) -> int | None:
         """When the backend may be asked again; None when it does not rest."""
+        if not self._domains.untils_ms and not self._backends.untils_ms:
+            return None
         limited = self.limited_until_ms(backend_id, now_ms)
         busy = self._backends.until_ms(backend_id, now_ms)
         if limited is None or busy is None:

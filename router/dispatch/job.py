@@ -15,7 +15,7 @@ from shared.tracing.port import NO_SPAN, Span
 from shared.tracing.w3c import Carried
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Job:
     """`body` is what travels, byte for byte. `permit` is None where nothing must leave the edge; `masked` is what goes
     to a cloud instead of `body`, and what the permit was given for. `filters` makes the filters of an answer's texts,
@@ -26,6 +26,8 @@ class Job:
     `context_of` gives the declared context of a candidate (tokens), for a second try after one was too small.
     `forwarded` are headers that go along; none of them is the client's own credential.
     `span` is the request in its trace, and `carried` the trace that the client sent.
+
+    Nobody changes a job once it is made; that is not enforced, because each request would pay for it.
     """
 
     path: str

@@ -42,7 +42,9 @@ class Ledger:
         self._moved_ms = -1 - outliers.frozen_after_ms  # nothing has yet
         self._ttft_ms = Ewma()
         self._by_prompt = [Ewma()] * (len(PROMPT_BUCKETS_TOKENS) + 1)
+        self.ttft_ms_by_prompt: tuple[float | None, ...] = (None,) * len(self._by_prompt)
         self._decode = Ewma()
+        self._answer = Ewma()
         self.in_flight = 0
 
     def breaker(self, now_ms: int) -> Breaker:
@@ -134,12 +136,14 @@ class Ledger:
     def observe_first_token(self, ttft_ms: float, bucket: int) -> None:
         self._ttft_ms = self._ttft_ms.updated(ttft_ms, alpha=_ALPHA)
         self._by_prompt[bucket] = self._by_prompt[bucket].updated(ttft_ms, alpha=_ALPHA)
+        self.ttft_ms_by_prompt = tuple([each.value for each in self._by_prompt])
         self._changed()
 
     def observe_decode(self, tokens: int, elapsed_ms: float) -> None:
         """Note `tokens` after the first one, over `elapsed_ms`."""
         if tokens > 0 and elapsed_ms > 0:
             self._decode = self._decode.updated(tokens * 1000.0 / elapsed_ms, alpha=_ALPHA)
+            self._answer = self._answer.updated(tokens + 1.0, alpha=_ALPHA)
             self._changed()
 
     @property
@@ -147,12 +151,13 @@ class Ledger:
         return self._ttft_ms.value
 
     @property
-    def ttft_ms_by_prompt(self) -> tuple[float | None, ...]:
-        return tuple([each.value for each in self._by_prompt])
-
-    @property
     def decode_tokens_per_s(self) -> float | None:
         return self._decode.value
+
+    @property
+    def answer_tokens(self) -> float | None:
+        """Output tokens of an answer."""
+        return self._answer.value
 
 
 class Ledgers:

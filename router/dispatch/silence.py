@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-import aiohttp
+from router.dispatch.wire.answer import Answer
 
 _T = TypeVar("_T")
 
@@ -18,8 +18,8 @@ class SilentTooLong(Exception):
 class Silence:
     """Watches the reads of one stream. Only time spent waiting for the backend counts, never that of a slow client."""
 
-    def __init__(self, content: aiohttp.StreamReader, limit_s: float) -> None:
-        self._content = content
+    def __init__(self, answer: Answer, limit_s: float) -> None:
+        self._answer = answer
         self._limit_s = limit_s
         self._loop = asyncio.get_running_loop()
         self._progress = -1
@@ -51,6 +51,6 @@ class Silence:
         left_s = self._until_s - self._loop.time()
         if self._reading and left_s <= 0:
             self._timer = None
-            self._content.set_exception(SilentTooLong())
+            self._answer.fail(SilentTooLong())
             return
         self._timer = self._loop.call_later(left_s if left_s > 0 else self._limit_s, self._look)

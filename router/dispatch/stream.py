@@ -10,6 +10,7 @@ from typing import Any
 
 from shared.errors import StreamBroken
 from shared.openai.sse import DONE, EventCutter, EventFacts, EventKind, read_burst, read_event
+from shared.openai.stencil import Stencil
 from shared.openai.typed_events import read_typed_event
 
 
@@ -22,6 +23,7 @@ class StreamCheck:
         "_finished",
         "_one_by_one",
         "_read",
+        "_stencil",
         "completion_tokens",
         "content_events",
         "data_events",
@@ -36,6 +38,7 @@ class StreamCheck:
         self._cutter = EventCutter()
         self._read = read_typed_event if typed else read_event
         self._one_by_one = typed or one_by_one
+        self._stencil = Stencil()
         self._finished = False
         self.has_content = False
         self.done = False
@@ -73,7 +76,7 @@ class StreamCheck:
     def _take_burst(self, chunk: bytes) -> bool:
         """Take a whole chunk at once, if it is nothing but good events, perhaps with the end marker last."""
         is_last = chunk.endswith(DONE)
-        burst = read_burst(chunk.removesuffix(DONE) if is_last else chunk)
+        burst = read_burst(chunk.removesuffix(DONE) if is_last else chunk, self._stencil)
         if burst is None or (is_last and not (self._finished or burst.finished)):
             return False
         self.data_events += burst.events + is_last

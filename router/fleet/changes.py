@@ -6,10 +6,11 @@ import heapq
 
 
 class Changes:
-    """Ids of backends. `take` empties it."""
+    """Ids of backends. `take` and `take_signs` empty it."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
+        self._signs: set[str] = set()
         self._due: list[tuple[int, str]] = []
         self._due_ms: dict[str, int] = {}
 
@@ -17,6 +18,15 @@ class Changes:
         """Something about a backend is new."""
         self._ids.pop(backend_id, None)
         self._ids[backend_id] = None
+
+    def note_sign(self, backend_id: str) -> None:
+        """A backend reported what it had said before."""
+        self._signs.add(backend_id)
+
+    def take_signs(self) -> set[str]:
+        """Those that said again what they had said before; some may have been noted besides."""
+        signs, self._signs = self._signs, set()
+        return signs
 
     def note_at(self, backend_id: str, due_ms: int) -> None:
         """Something about a backend may be new at `due_ms`, because that much time has passed. Of several times the

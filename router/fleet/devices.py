@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from shared import enrolment, logs
 from shared.clock import Clock
@@ -21,6 +21,9 @@ from shared.errors import Forbidden, InvalidRequest, NotFound, Unauthenticated
 from shared.keys import hashed
 from shared.state.port import Report
 from shared.state.register import Register
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 TOKEN_PREFIX = "ist-"  # noqa: S105 - how such tokens begin, none of them
 _MOST_INVITATIONS = 256
@@ -40,6 +43,37 @@ class Device:
     def is_active(self) -> bool:
         """Whether its reports are taken."""
         return self.revoked_unix_s is None
+
+
+class _Index(NamedTuple):
+    """A register as reports are checked by it: a fleet has thousands of them a second."""
+
+    book: DeviceBook
+    by_device: Mapping[str, Device]
+    by_backend: Mapping[str, Sequence[Device]]
+    verifiers: dict[str, Ed25519PublicKey]
+    """Keys that were read, by device; filled in as they are."""
+
+    @classmethod
+    def of(cls, book: DeviceBook) -> Self:
+        by_backend: dict[str, list[Device]] = {}
+        for each in book.devices:
+            by_backend.setdefault(each.backend_id, []).append(each)
+        return cls(book, {each.device_id: each for each in reversed(book.devices)}, by_backend, {})
+
+    def is_signed(self, device: Device, data: bytes, signature: bytes) -> bool:
+        """Whether `signature` over `data` is that of a device of the book."""
+        verifier = self.verifiers.get(device.device_id)
+        if verifier is None:
+            verifier = _verifier(enrolment.decoded(device.public_key))
+            if verifier is None:
+                return False
+            self.verifiers[device.device_id] = verifier
+        return _is_verified(verifier, data, signature)
+
+    def holder(self, backend_id: str) -> Device | None:
+        """The device that reports for a backend now."""
+        return next((each for each in self.by_backend.get(backend_id, ()) if each.is_active), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +103,8 @@ class Refusal(StrEnum):
     INVALID = "device_signature_invalid"
 
 
+_Verdict = tuple[Report, DeviceBook, Refusal | None]
+"""A report, the state of the register that it was judged by, and why it is not taken."""
 _WORDS = {
     Refusal.REVOKED: "This device was revoked. Join again with a new key.",
     Refusal.UNSIGNED: "Reports of this backend must be signed by its device.",
@@ -85,7 +121,8 @@ class Devices:
         self._clock = clock
         self._required = required
         self._log = logs.get("devices")
-        self._verdicts: dict[str, tuple[Report, DeviceBook, Refusal | None]] = {}
+        self._index = _Index.of(register.content)
+        self._verdicts: dict[str, _Verdict] = {}
 
     def all(self) -> tuple[Device, ...]:
         """Every device, revoked ones too, in the order in which they came."""
@@ -154,7 +191,8 @@ class Devices:
 
     def knows(self, header: str) -> bool:
         """Whether the signature names a device that has joined: then `check` decides, and no key is needed."""
-        return self._signer(header) is not None
+        signature = enrolment.read_signature(header)
+        return signature is not None and signature[0] in self._indexed().by_device
 
     def check(self, backend_id: str, body: bytes, header: str | None) -> None:
         """Refuse a report in the name of `backend_id` that is not its device's.
@@ -163,7 +201,7 @@ class Devices:
             Unauthenticated: it is not signed and has to be.
             Forbidden: by another device, by a revoked one, or not by the key that it names.
         """
-        refusal = self._refusal(backend_id, body, header)
+        refusal = self._refusal(backend_id, body, header, self._indexed())
         if refusal is Refusal.UNSIGNED:
             raise Unauthenticated(_WORDS[refusal], code=refusal)
         if refusal is not None:
@@ -174,46 +212,50 @@ class Devices:
 
         A report is checked once for each state of the register.
         """
-        self._verdicts = {report.heartbeat.backend_id: self._verdict(report) for report in reports}
-        return [report for report, _, refusal in self._verdicts.values() if refusal is None]
+        index, before = self._indexed(), self._verdicts
+        book, verdicts, trusted = index.book, {}, []
+        for report in reports:
+            backend_id = report.content.backend_id
+            verdict = before.get(backend_id)
+            if verdict is None or verdict[0] is not report or verdict[1] is not book:
+                verdict = self._verdict(report, index, verdict)
+            verdicts[backend_id] = verdict
+            if verdict[2] is None:
+                trusted.append(report)
+        self._verdicts = verdicts
+        return trusted
 
-    def _verdict(self, report: Report) -> tuple[Report, DeviceBook, Refusal | None]:
-        backend_id, signed, book = report.heartbeat.backend_id, report.signed, self._register.content
-        known = self._verdicts.get(backend_id)
-        if known is not None and known[0] is report and known[1] is book:
-            return known
+    def _verdict(self, report: Report, index: _Index, known: _Verdict | None) -> _Verdict:
+        backend_id, signed = report.backend_id, report.signed
         body, header = (b"", None) if signed is None else (signed.body, signed.signature)
-        refusal = self._refusal(backend_id, body, header)
+        refusal = self._refusal(backend_id, body, header, index)
         if refusal is not None and refusal is not (known[2] if known is not None else None):
             self._log.warning("stored_report_refused", backend=backend_id, reason=refusal)
-        return report, book, refusal
+        return report, index.book, refusal
 
-    def _refusal(self, backend_id: str, body: bytes, header: str | None) -> Refusal | None:
-        known = [each for each in self._register.content.devices if each.backend_id == backend_id]
-        holder = _active(self._register.content, backend_id)
-        signer = self._signer(header) if header is not None else None
+    def _refusal(self, backend_id: str, body: bytes, header: str | None, index: _Index) -> Refusal | None:
+        holder, signer = index.holder(backend_id), None
+        signature = enrolment.read_signature(header) if header is not None else None
+        if signature is not None:
+            signer = index.by_device.get(signature[0])
         if signer is not None and not signer.is_active:
             return Refusal.REVOKED
-        if holder is None and known:
+        if holder is None and backend_id in index.by_backend:
             return Refusal.REVOKED
         if holder is None and not self._required and signer is None:
             return None  # nobody joined in this name: a signature by a key of elsewhere says nothing here
         if header is None:
             return Refusal.UNSIGNED
-        if holder is None or signer is None or signer != holder:
+        if holder is None or signature is None or signer != holder:
             return Refusal.UNKNOWN
-        return None if self._holds(holder, body, header) else Refusal.INVALID
+        return None if index.is_signed(holder, enrolment.reporting(body), signature[1]) else Refusal.INVALID
 
-    def _holds(self, device: Device, body: bytes, header: str) -> bool:
-        signature = enrolment.read_signature(header)
-        key = enrolment.decoded(device.public_key)
-        return signature is not None and _is_signed(key, enrolment.reporting(body), signature[1])
-
-    def _signer(self, header: str) -> Device | None:
-        signature = enrolment.read_signature(header)
-        if signature is None:
-            return None
-        return next((each for each in self._register.content.devices if each.device_id == signature[0]), None)
+    def _indexed(self) -> _Index:
+        """The register as it is now."""
+        book = self._register.content
+        if book is not self._index.book:
+            self._index = _Index.of(book)
+        return self._index
 
     def _open_invitations(self, book: DeviceBook) -> tuple[Invitation, ...]:
         now_s = self._clock.unix_s()
@@ -248,12 +290,26 @@ def _active(book: DeviceBook, backend_id: str) -> Device | None:
 
 
 def _is_signed(public_key: bytes, data: bytes, signature: bytes) -> bool:
+    verifier = _verifier(public_key)
+    return verifier is not None and _is_verified(verifier, data, signature)
+
+
+def _verifier(public_key: bytes) -> Ed25519PublicKey | None:
+    """The key; None where the bytes are none."""
     # A router that no device joins never loads the library.
-    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey  # noqa: PLC0415
 
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, data)
+        return Ed25519PublicKey.from_public_bytes(public_key)
+    except ValueError:
+        return None
+
+
+def _is_verified(verifier: Ed25519PublicKey, data: bytes, signature: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - as above
+
+    try:
+        verifier.verify(signature, data)
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from functools import lru_cache
 from typing import Literal, Protocol
+from urllib.parse import urlsplit
 
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledger
@@ -17,6 +18,9 @@ from router.policy.question import View
 from shared.clock import Clock
 from shared.fleet import BackendSnapshot, BackendState, Breaker, FleetSnapshot, Heartbeat, Incumbent
 from shared.state.port import Report
+
+_OPEN = Breaker.OPEN
+_PORTS = {"http": 80, "https": 443}
 
 
 class Drained(Protocol):
@@ -57,7 +61,8 @@ class FleetDirectory:
         self._heard: dict[str, tuple[str, int]] = {}
         self._urls: dict[str, str] = {}
         self._claims: dict[str, dict[str, None]] = {}
-        for source in (watch, poller, health, *(() if drained is None else (drained,))):
+        watch.listen(self._changes.note, self._changes.note_sign)
+        for source in (poller, health, *(() if drained is None else (drained,))):
             source.listen(self._changes.note)
 
     @property
@@ -68,12 +73,15 @@ class FleetDirectory:
     def snapshot(self) -> FleetSnapshot:
         """The fleet now."""
         now_ms = self._clock.now_ms()
-        reports, noted = self._watch.reports(), self._changes.take(now_ms)
+        reports, noted, signs = self._watch.reports(), self._changes.take(now_ms), self._changes.take_signs()
         if reports is not self._reports:
             noted |= dict.fromkeys((*self._polled, *self._urls, *reports))
             self._reports = reports
+        revived = self._revived(signs, noted, reports) if signs else {}
         if noted:
             self._refresh(noted.keys() | self._moved(noted, reports), reports, now_ms)
+        if revived:
+            self._roster.hear(revived)
         return FleetSnapshot(self._roster.backends, now_ms, self._incumbent, self._roster.places)
 
     def view(self, fleet: FleetSnapshot) -> View | None:
@@ -84,6 +92,24 @@ class FleetDirectory:
         """Note the tier that a free choice went to."""
         if self._incumbent is None or self._incumbent.tier != tier:
             self._incumbent = Incumbent(tier, self._clock.now_ms())
+
+    def _revived(
+        self, signs: set[str], noted: dict[str, None], reports: dict[str, Report]
+    ) -> dict[str, BackendSnapshot]:
+        """The snapshots of those that are alive and as they were: nothing but the time of their last report is new.
+        Whatever might be otherwise about a backend is added to `noted` instead."""
+        revived: dict[str, BackendSnapshot] = {}
+        for backend_id in signs:
+            known, report = self._roster.get(backend_id), reports.get(backend_id)
+            known_at = self._urls.get(backend_id, "")
+            claims = () if report is None or backend_id in noted else self._claims.get(known_at, ())
+            # With an open breaker a sign of life is news; of several at one address the last to report has it.
+            if known is None or report is None or len(claims) != 1 or known.breaker is _OPEN:
+                noted[backend_id] = None
+            else:
+                revived[backend_id] = known.heard_at(report.received_ms)
+                self._heard[backend_id] = (report.instance, report.sequence)
+        return revived
 
     def _refresh(self, noted: Iterable[str], reports: dict[str, Report], now_ms: int) -> None:
         """Make the snapshots of these backends again; those that come out the same stay the same object."""
@@ -107,11 +133,11 @@ class FleetDirectory:
             ledger = self._health.ledgers.of(backend_id)
             breaker, cooling = self._experience(backend_id, ledger, now_ms)
             return self._in_service(_of_standing(polled, self._poller.standing(backend_id), ledger, breaker, cooling))
-        if report is None or self._owner(report.heartbeat.url, reports) != backend_id:
+        if report is None or self._owner(place_of(report.content.url), reports) != backend_id:
             return None
-        beat = report.heartbeat
+        beat = report.content
         ledger = self._health.ledgers.of(backend_id, beat.instance)
-        known = (beat.instance, beat.sequence)
+        known = (beat.instance, report.sequence)
         if self._heard.get(backend_id) != known:
             self._heard[backend_id] = known
             ledger.sign_of_life(now_ms)
@@ -122,7 +148,7 @@ class FleetDirectory:
         """As it says, unless an operator took it out of service; one that failed has failed."""
         if self._drained is None or backend.backend_id not in self._drained or backend.state is BackendState.FAILED:
             return backend
-        return replace(backend, state=BackendState.DRAINING)
+        return backend._replace(state=BackendState.DRAINING)
 
     def _experience(self, backend_id: str, ledger: Ledger, now_ms: int) -> tuple[Breaker, int | None]:
         """State of the breaker, and until when a backend rests; both end by time."""
@@ -137,7 +163,7 @@ class FleetDirectory:
         others: set[str] = set()
         for backend_id in noted:
             report, was = reports.get(backend_id), self._urls.get(backend_id)
-            url = None if report is None else report.heartbeat.url
+            url = None if report is None else place_of(report.content.url)
             if url != was:
                 if was is not None:
                     self._leave(backend_id, was)
@@ -162,6 +188,17 @@ class FleetDirectory:
         return max(reversed(self._claims[url]), key=lambda backend_id: reports[backend_id].received_ms)
 
 
+@lru_cache(maxsize=65_536)
+def place_of(url: str) -> str:
+    """The address that `url` leads to: two ways of writing it are one. A report's URL has been checked."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:  # a port or a host that is none: nobody is reached there
+        return url
+    return f"{parts.scheme}://{parts.hostname}:{port}{parts.path.rstrip('/')}"
+
+
 def _of_standing(
     polled: Polled, standing: Standing, ledger: Ledger, breaker: Breaker, cooling_until_ms: int | None
 ) -> BackendSnapshot:
@@ -178,6 +215,7 @@ def _of_standing(
         decode_tokens_per_s=ledger.decode_tokens_per_s,
         ttft_ms=ledger.ttft_ms,
         ttft_ms_by_prompt=ledger.ttft_ms_by_prompt,
+        answer_tokens=ledger.answer_tokens,
         breaker=breaker,
         cooling_until_ms=cooling_until_ms,
         in_flight=ledger.in_flight,
@@ -207,6 +245,8 @@ def _of_report(
         decode_tokens_per_s=beat.decode_tokens_per_s,
         ttft_ms=ledger.ttft_ms,
         ttft_ms_by_prompt=ledger.ttft_ms_by_prompt,
+        answer_tokens=ledger.answer_tokens,
+        slot_wait_s=beat.slot_wait_s,
         output_cap_tokens=beat.output_cap_tokens,
         breaker=breaker,
         cooling_until_ms=cooling_until_ms,

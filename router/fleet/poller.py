@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,18 @@ _SERVING = (BackendState.READY, BackendState.SCALED_TO_ZERO)
 _MOST_FEATURES = 64
 _MISSES = 3
 """Polls in a row that must fail to be answered before a backend counts as failed; a refused connection is enough."""
+
+
+def new_session(*, connect_s: float, tls: ssl.SSLContext) -> aiohttp.ClientSession:
+    """The session that backends are polled with. Redirects and proxies could ask somebody else: both are off."""
+    # Idle connections are dropped before common servers drop them (uvicorn: 5 s).
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=4.0, ttl_dns_cache=10, ssl=tls),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ class Roster:
         self.places: Mapping[str, int] = {}
         """Index of each id in `backends`."""
         self._fresh: set[int] = set()
+        self._heard: set[int] = set()
+        """Places where nothing but the time of the last report is new."""
         self._listed: Listed | None = None
         self._columns: Columns | None = None
 
@@ -53,12 +55,20 @@ class Roster:
         self.places = {backend.backend_id: place for place, backend in enumerate(self.backends)}
         self._listed = self._columns = None
 
+    def hear(self, revived: Mapping[str, BackendSnapshot]) -> None:
+        """Take the snapshots of backends that stand where they stood, and differ in `received_ms` alone."""
+        backends = list(self.backends)
+        for backend_id, new in revived.items():
+            backends[self.places[backend_id]] = new
+            self._heard.add(self.places[backend_id])
+        self.backends = tuple(backends)
+
     def view(self) -> View:
         """The snapshots as decisions read them: one by one, or as columns where they are many."""
         if len(self.backends) < BULK_FROM:
             self._columns = None
             self._listed = Listed(self.backends) if self._listed is None else self._updated_list(self._listed)
-            self._fresh.clear()
+            self._forget_changes()
             return self._listed
         # A router in front of a few backends never loads numpy.
         from router.policy.bulk import Bulk  # noqa: PLC0415
@@ -66,12 +76,20 @@ class Roster:
 
         self._listed = None
         last = self._columns
-        self._columns = columns_of(self.backends) if last is None else last.updated(self.backends, self._fresh)
-        self._fresh.clear()
+        if last is None:
+            self._columns = columns_of(self.backends)
+        else:
+            self._columns = last.updated(self.backends, self._fresh, self._heard - self._fresh)
+        self._forget_changes()
         return Bulk(self._columns)
 
     def _updated_list(self, last: Listed) -> Listed:
-        return last.updated(self.backends, self._fresh) if self._fresh else last
+        changed = self._fresh | self._heard
+        return last.updated(self.backends, changed) if changed else last
+
+    def _forget_changes(self) -> None:
+        self._fresh.clear()
+        self._heard.clear()
 
     def _stays(self, new: BackendSnapshot) -> bool:
         """Whether a backend keeps its place."""

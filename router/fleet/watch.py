@@ -6,11 +6,10 @@ Requests never wait for the store: they read what the last refresh left in memor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from shared import logs
 from shared.clock import Clock
-from shared.errors import StateUnavailable
+from shared.errors import StateRefused, StateUnavailable
 from shared.fleet import Heartbeat
 from shared.state.ordering import Order, order_of
 from shared.state.port import Report, Signed, StateStore
@@ -41,29 +40,36 @@ class FleetWatch:
         self._local: dict[str, Report] = {}
         self._carried: dict[str, Report] = {}
         self._on_change: Callable[[str], None] = lambda backend_id: None
+        self._on_sign: Callable[[str], None] = lambda backend_id: None
         self._answered_ms = clock.now_ms()
         self._up = True
+        self._takes = True
 
     @property
     def up(self) -> bool:
         """Whether the store answered last."""
         return self._up
 
-    def listen(self, on_change: Callable[[str], None]) -> None:
-        """Tell `on_change` the id of each agent of which there is a newer report, or none any more."""
+    def listen(self, on_change: Callable[[str], None], on_sign: Callable[[str], None] | None = None) -> None:
+        """Tell `on_change` the id of each agent of which there is a newer report, or none any more; `on_sign` instead,
+        if given, where the report only says again what the one before it said."""
         self._on_change = on_change
+        self._on_sign = on_sign or on_change
 
     async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         """Take a heartbeat that was checked; False when it is older than what is known. A store that is gone does not
         matter."""
         known = self._reports.get(heartbeat.backend_id)
-        order = order_of(heartbeat, known.heartbeat if known else None, ())
+        order = order_of(heartbeat, known, ())
         if order is Order.OLDER:
             return False
         try:
             if not await self._store.publish(heartbeat, signed):
                 return False
             self._answered()
+            self._note_taken(None)
+        except StateRefused as error:  # it can still be read
+            self._note_taken(error)
         except StateUnavailable as error:
             self._failed(error)
         if order is Order.NEWER:
@@ -93,19 +99,18 @@ class FleetWatch:
                 self._carry()
             return
         self._answered()
-        fresh = {report.heartbeat.backend_id: self._latest(report) for report in self._trusted(reports)}
+        # Most of thousands of reports are those of the last time: they are told apart by identity, without a call.
+        fresh, known = {}, self._reports
+        for report in self._trusted(reports):
+            backend_id = report.content.backend_id
+            before = known.get(backend_id)
+            fresh[backend_id] = report if before is None or before is report else _latest(report, before)
         for backend_id, own in self._local.items():
             stored = fresh.get(backend_id)
             if stored is not None and _is_same_or_newer(own, stored):
                 fresh[backend_id] = own
         self._local = {b: r for b, r in self._local.items() if b in fresh}
         self._take(fresh)
-
-    def _latest(self, report: Report) -> Report:
-        """The report, or the known one where that is later: whoever can write to the store can repeat an old one."""
-        known = self._reports.get(report.heartbeat.backend_id)
-        is_older = known is not None and order_of(report.heartbeat, known.heartbeat, ()) is Order.OLDER
-        return known if known is not None and is_older else report
 
     async def run(self, interval_s: float) -> None:
         """Refresh for ever."""
@@ -122,20 +127,22 @@ class FleetWatch:
     def _take(self, fresh: dict[str, Report]) -> None:
         """Put `fresh` in the place of the reports that are known, and tell what differs."""
         known = self._reports
-        for backend_id in known.keys() - fresh.keys():
+        for backend_id in () if known.keys() == fresh.keys() else known.keys() - fresh.keys():
             del known[backend_id]
             self._on_change(backend_id)
         for backend_id, report in fresh.items():
-            if known.get(backend_id) is not report:
+            before = known.get(backend_id)
+            if before is not report:
                 known[backend_id] = report
-                self._on_change(backend_id)
+                tell = self._on_sign if before is not None and before.content is report.content else self._on_change
+                tell(backend_id)
 
     def _carry(self) -> None:
         """Let the ages of reports stand still."""
         now_ms = self._clock.now_ms()
         gone_ms = now_ms - self._answered_ms
         self._carried = {
-            backend_id: replace(report, received_ms=min(now_ms, report.received_ms + gone_ms))
+            backend_id: report.received(min(now_ms, report.received_ms + gone_ms))
             for backend_id, report in self._reports.items()
         }
 
@@ -146,10 +153,19 @@ class FleetWatch:
             if outage_ms <= self._last_known_ms:
                 # Agents could not report through the store either: the outage is not held against them.
                 for backend_id, report in self._reports.items():
-                    carried = replace(report, received_ms=min(now_ms, report.received_ms + outage_ms))
-                    self._local[backend_id] = carried
+                    self._local[backend_id] = report.received(min(now_ms, report.received_ms + outage_ms))
             self._up = True
             self._log.info("state_store_up")
+
+    def _note_taken(self, error: StateRefused | None) -> None:
+        """Say once that the store takes no reports, and once that it does again: other routers hear of the agents that
+        report here no more meanwhile."""
+        if self._takes is (error is not None):
+            self._takes = error is None
+            if error is not None:
+                self._log.warning("state_store_refuses", error=error.message)
+            else:
+                self._log.info("state_store_takes_again")
 
     def _failed(self, error: StateUnavailable) -> None:
         if self._up:
@@ -158,6 +174,11 @@ class FleetWatch:
             self._log.warning("state_store_down", error=error.message, last_known_s=self._last_known_ms / 1000)
 
 
+def _latest(report: Report, known: Report) -> Report:
+    """The report, or the known one where that is later: whoever can write to the store can repeat an old one."""
+    return known if order_of(report, known, ()) is Order.OLDER else report
+
+
 def _is_same_or_newer(own: Report, stored: Report) -> bool:
     """Whether what came to this router is at least as new as what the store has of the same process."""
-    return own.heartbeat.instance == stored.heartbeat.instance and own.heartbeat.sequence >= stored.heartbeat.sequence
+    return own.instance == stored.instance and own.sequence >= stored.sequence

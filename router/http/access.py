@@ -71,8 +71,8 @@ class Doorkeeper:
         signed_in = None if bearers else self.signed_in(request)
         if signed_in is None:
             return self._keys.authenticate(bearers, within_machine=_is_within_machine(request))
-        token = request.headers.get(CSRF_HEADER, "")
-        if request.method not in _SAFE and not hmac.compare_digest(token.encode(), signed_in.csrf.encode()):
+        token = request.headers.get(CSRF_HEADER, "").encode(errors="surrogateescape")  # whatever bytes were sent
+        if request.method not in _SAFE and not hmac.compare_digest(token, signed_in.csrf.encode()):
             raise Forbidden(f"A request with a cookie needs the header {CSRF_HEADER}.", code="csrf_token_missing")
         return signed_in.key
 

@@ -19,6 +19,7 @@ from router.http.openapi import ROUTE as OPENAPI_ROUTE
 from router.http.openapi import OpenApi
 from router.http.probes import Metrics, Probes
 from shared.enrolment import DEVICES_ROUTE, INVITATIONS_ROUTE
+from shared.http.direct import DIRECT
 from shared.http.errors import middleware
 from shared.openai.facts import Endpoint
 
@@ -53,6 +54,7 @@ def build(
     app = web.Application(middlewares=[middleware("router")])
     for endpoint in Endpoint:
         app.router.add_post(endpoint, handlers.inference.handle)
+    app[DIRECT] = {endpoint.value: handlers.inference.handle for endpoint in Endpoint}
     app.router.add_get("/v1/models", handlers.models.handle)
     app.router.add_post("/fleet/v1/heartbeats", handlers.fleet.take_heartbeat)
     app.router.add_get("/fleet/v1/backends", handlers.fleet.show)

@@ -43,10 +43,10 @@ class Denials:
 
     def note(self, request: web.Request, error: ClientError) -> bool:
         """Take one denial; whether the caller is to record it, which is so for routes that record every request."""
-        resource = request.match_info.route.resource
-        if resource is None:
+        route = _route_of(request)
+        if route is None:
             return False
-        kind = (resource.canonical, error.status, error.code)
+        kind = (route, error.status, error.code)
         count = self._counts.setdefault(kind, _Count(self._clock.unix_s()))
         count.times += 1
         if count.times > SINGLE:
@@ -78,3 +78,10 @@ class Denials:
         endpoint, status, code = kind
         at = round(self._clock.unix_s(), 3)
         return {"kind": "denied", "at": at, "endpoint": endpoint, "status": status, "code": code}
+
+
+def _route_of(request: web.Request) -> str | None:
+    if request.path in _RECORDED:
+        return request.path
+    resource = request.match_info.route.resource
+    return None if resource is None else resource.canonical

@@ -10,7 +10,7 @@ from aiohttp import web
 from router.audit.account import decision_facts
 from router.http.access import Doorkeeper
 from router.http.headers import read_asked
-from router.http.judge import Judge
+from router.http.judge import Classified, Judge
 from router.policy.words import explain
 from router.privacy.model import Classification
 from router.privacy.placeholders import Placeholders
@@ -41,9 +41,9 @@ class Explain:
         endpoint = _endpoint_of(body)
         validate(endpoint, body)
         found = await self._judge.classify(body, raw)
-        pin = self._sessions.pin_of(asked.session, key.name if key else None)
+        pin = await self._sessions.pin_of(asked.session, key.name if key else None)
         effective = self._judge.effective(found, asked, key, pin=pin)
-        judged = await self._judge.decide(endpoint, body, asked, key, found, effective, Placeholders())
+        judged = await self._judge.decide(Classified(endpoint, body, asked, key, found, effective), Placeholders())
         return {
             "endpoint": endpoint,
             "classification": _classification(found),

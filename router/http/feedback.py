@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from router.audit.chain import record_of
 from router.audit.files import find_line
 from router.audit.log import AuditLog
 from router.http.access import Doorkeeper
@@ -78,7 +79,7 @@ class Feedback:
             if line is None:
                 await self._clock.sleep(_SETTLE_S)
                 line = await asyncio.to_thread(find_line, self._folder, decision_id)
-        return None if line is None else orjson.loads(line)
+        return None if line is None else record_of(line)
 
 
 def _read(body: dict[str, Any]) -> tuple[str, PrivacyClass]:

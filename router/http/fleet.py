@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from shared.keys import Scope
 from shared.state.port import Signed
 
 _BEAT_BYTES = 256 * 1024
+_NOWHERE = re.compile(r"https?://(0\.0\.0\.0|\[::\])(:|/|$)")
 _NOTHING = Lately(0, None, None, None)
 
 
@@ -58,6 +60,8 @@ class Fleet:
             first = error.errors(include_url=False, include_input=False, include_context=False)[0]
             field = ".".join(str(part) for part in first["loc"]) or None
             raise InvalidRequest(f"Not a heartbeat: {first['type']}.", param=field) from None
+        if _NOWHERE.match(heartbeat.url):  # whoever calls it reaches itself
+            raise InvalidRequest("url must name the address at which the agent is reached.", param="url")
         self._devices.check(heartbeat.backend_id, raw, signature)
         signed = Signed(raw, signature) if signature is not None else None
         if not await self._watch.publish(heartbeat, signed):
@@ -125,6 +129,7 @@ def _backend(backend: BackendSnapshot, now_ms: int) -> dict[str, Any]:
         "slots_busy": backend.slots_busy,
         "queued": backend.queued,
         "queue_limit": backend.queue_limit,
+        "slot_wait_s": backend.slot_wait_s,
         "prefill_tokens_per_s": backend.prefill_tokens_per_s,
         "decode_tokens_per_s": backend.decode_tokens_per_s,
         "ttft_ms": backend.ttft_ms,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -17,16 +16,17 @@ from shared.errors import InvalidRequest
 from shared.http.intake import single_header
 from shared.http.tracing import carried_by
 from shared.privacy import PrivacyClass
+from shared.tracing.port import NO_SPAN, Span
 from shared.tracing.w3c import Carried
 
 _SESSION = re.compile(r"[\x21-\x7e]{1,128}\Z")
+_STEERING = ("x-isthmus-", "x-session-id")
 _KNOWN = frozenset({"x-isthmus-route", "x-isthmus-privacy"})
 _CLASSES = (PrivacyClass.PUBLIC, PrivacyClass.PERSONAL, PrivacyClass.SECRET)
 _E = TypeVar("_E", bound=StrEnum)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """What the caller asks for beside the body."""
 
     route: Route = Route.AUTO
@@ -35,16 +35,20 @@ class Asked:
     carried: Carried | None = None
 
 
-def read_asked(request: web.Request) -> Asked:
-    """The steering headers.
+_NOTHING = Asked()
+
+
+def read_asked(request: web.Request, span: Span = NO_SPAN) -> Asked:
+    """The steering headers, and the trace that came with the request, whose span is `span`.
 
     Raises:
         InvalidRequest: a header is repeated, has an unknown value, or is an unknown one of ours; `param` names it.
     """
-    for name in request.headers:
-        lower = name.lower()
-        if lower.startswith("x-isthmus-") and lower not in _KNOWN:
-            raise InvalidRequest("There is no such x-isthmus header.", param="x-isthmus")
+    names = [lower for name in request.headers if (lower := name.lower()).startswith(_STEERING)]
+    if not names:
+        return _NOTHING if span is NO_SPAN else Asked(carried=carried_by(request, span))
+    if any(name.startswith("x-isthmus-") and name not in _KNOWN for name in names):
+        raise InvalidRequest("There is no such x-isthmus header.", param="x-isthmus")
     session = single_header(request, "x-session-id")
     if session is not None and not _SESSION.match(session):
         raise InvalidRequest("The header x-session-id must be 1 to 128 visible ASCII characters.", param="x-session-id")
@@ -52,7 +56,7 @@ def read_asked(request: web.Request) -> Asked:
         route=_choice(request, "x-isthmus-route", tuple(Route)) or Route.AUTO,
         privacy=_choice(request, "x-isthmus-privacy", _CLASSES),
         session=session,
-        carried=carried_by(request),
+        carried=carried_by(request, span),
     )
 
 

@@ -23,7 +23,7 @@ from router.fleet.traffic import Traffic
 from router.http import spans
 from router.http.access import COUNTED, Doorkeeper
 from router.http.headers import Asked, answer_headers, forwarded, read_asked
-from router.http.judge import Judge, Judged, permit_of
+from router.http.judge import Classified, Judge, Judged, permit_of
 from router.http.outlet import ClientStream
 from router.http.quota import Quota
 from router.http.resumption import Asking, Resumption
@@ -45,6 +45,7 @@ from shared.errors import (
     RateLimited,
 )
 from shared.fleet import prompt_bucket
+from shared.http.direct import DirectResponse
 from shared.http.errors import REQUEST_ID, error_response
 from shared.http.intake import read_object
 from shared.http.lifecycle import Lifecycle
@@ -59,6 +60,8 @@ from shared.telemetry import RouterMetrics
 _NO_PERMISSION = frozenset({Rejection.PRIVACY, Rejection.RULE, Rejection.ROUTE_OVERRIDE, Rejection.MODE})
 _FREE_MODES = frozenset({Mode.PREFER_EDGE, Mode.PREFER_CLOUD, Mode.FASTEST})
 _OUTCOMES = {200: "ok", 429: "capacity", 503: "capacity", 502: "backend_error", 504: "backend_error", 500: "error"}
+_ENDPOINTS = {endpoint.value: endpoint for endpoint in Endpoint}
+_JSON = {"Content-Type": "application/json"}
 OK = "ok"
 CLIENT_LEFT = "client_left"
 BROKEN = "broken"
@@ -90,9 +93,9 @@ class InferenceParts:
 class Inference:
     """Handler of the routes that carry a prompt."""
 
-    def __init__(self, parts: InferenceParts) -> None:
+    def __init__(self, parts: InferenceParts, tally: Tally) -> None:
         self._parts = parts
-        self._tally = Tally(parts.metrics)
+        self._tally = tally
         self._ids = Identifiers()
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -149,19 +152,26 @@ class Inference:
             raise QueueFull("The router serves as many requests as it may.")
         key = parts.doorkeeper.admit(request, Scope.INFERENCE)
         account.key_name = key.name if key else None
-        asked = read_asked(request)
+        asked = read_asked(request, account.span)
         raw, body = await read_object(request, limit_bytes=parts.body_limit_bytes)
-        account.body_bytes = len(raw)
-        account.body_digest = parts.audit.digest(raw)
-        endpoint = Endpoint(request.path)
+        account.body_bytes, account.body_digest = len(raw), parts.audit.digest(raw)
+        endpoint = _ENDPOINTS[request.path]
         validate(endpoint, body)
-        account.stream = body.get("stream") is True
-        account.asked_class = asked.privacy
+        account.stream, account.asked_class = body.get("stream") is True, asked.privacy
+        if key is None or not key.limits.any:
+            return await self._answered(request, account, endpoint, key, asked, raw, body)
         async with parts.quota.admitted(key, endpoint, body, account):
-            return await self._answered(request, account, key, asked, raw, body)
+            return await self._answered(request, account, endpoint, key, asked, raw, body)
 
     async def _answered(
-        self, request: web.Request, account: Account, key: ApiKey | None, asked: Asked, raw: bytes, body: dict[str, Any]
+        self,
+        request: web.Request,
+        account: Account,
+        endpoint: Endpoint,
+        key: ApiKey | None,
+        asked: Asked,
+        raw: bytes,
+        body: dict[str, Any],
     ) -> web.StreamResponse:
         parts = self._parts
         loop = asyncio.get_running_loop()
@@ -170,15 +180,16 @@ class Inference:
         account.classify_ms = round((loop.time() - started_s) * 1000, 3)
         account.privacy_class = found.privacy_class
         session = parts.sessions.of(asked.session, account.key_name)
-        await parts.sessions.settle_pin(session, strictest(found.privacy_class, asked.privacy or PrivacyClass.PUBLIC))
+        if session.name is not None:
+            asked_class = asked.privacy or PrivacyClass.PUBLIC
+            await parts.sessions.settle_pin(session, strictest(found.privacy_class, asked_class))
         account.pinned_class = session.pin
         effective = parts.judge.effective(found, asked, key, pin=session.pin)
         session.tighten(strictest(found.privacy_class, effective))
         account.privacy_class = effective
         account.loosened = is_stricter(strictest(found.privacy_class, account.pinned_class), effective)
-        judged = await parts.judge.decide(
-            Endpoint(account.endpoint), body, asked, key, found, effective, session.placeholders, account.span
-        )
+        classified = Classified(endpoint, body, asked, key, found, effective)
+        judged = await parts.judge.decide(classified, session.source, account.span)
         self._note(account, judged)
         self._check(judged)
         job = self._job(account, asked, found, judged, raw, body)
@@ -266,8 +277,8 @@ class Inference:
         try:
             self._chosen(account, exchange)
             account.status, account.outcome = 200, OK
-            headers = answer_headers(account) | exchange.passed_headers()
-            return web.Response(body=exchange.body, content_type="application/json", headers=headers)
+            headers = _JSON | answer_headers(account) | exchange.passed_headers()
+            return DirectResponse(headers=headers, body=exchange.body)
         finally:
             exchange.close()
 
@@ -364,7 +375,7 @@ class Inference:
         now_ms = parts.clock.now_ms()
         self._tally.ended(account, unfinished=CLIENT_LEFT)
         if (decision := account.decision) is not None:
-            tried = (attempt.backend_id for attempt in account.attempts)
+            tried = [attempt.backend_id for attempt in account.attempts]
             parts.traffic.note(tried, ((r.backend_id, r.reason) for r in decision.rejected), decision.reason, now_ms)
         if recorded:
             parts.audit.record(account.record(now_ms))

@@ -9,16 +9,25 @@ import orjson
 _TOKEN_BYTES = 3
 """A token id in a prompt counts as one token of the estimate, which is three bytes."""
 
+_TEXTS = ("prompt", "input", "instructions", "system")
+_JSON = ("tools", "response_format")
+
 
 def text_bytes(body: dict[str, Any]) -> int:
     """Bytes of UTF-8 that the backend turns into the prompt: contents, tool calls, tools, legacy prompt or input, and
     what other APIs say ahead of the messages."""
     size = 0
     for message in body.get("messages") or ():
-        size += _size(message.get("content")) + _json_size(message.get("tool_calls"))
-    size += _json_size(body.get("tools")) + _json_size(body.get("response_format"))
-    size += _size(body.get("instructions")) + _size(body.get("system"))
-    return size + _size(body.get("prompt")) + _size(body.get("input"))
+        size += _size(message.get("content"))
+        if "tool_calls" in message:
+            size += _json_size(message["tool_calls"])
+    for name in _TEXTS:
+        if name in body:
+            size += _size(body[name])
+    for name in _JSON:
+        if name in body:
+            size += _json_size(body[name])
+    return size
 
 
 def _size(value: Any) -> int:

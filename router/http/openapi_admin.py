@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
+
+from shared.http.described import operation, parameter
 
 _KEY = {
     "type": "object",
@@ -20,13 +23,8 @@ _CLASSES = {"enum": ["public", "personal", "secret", "unknown"]}
 _TEXT = {"type": "string", "maxLength": 256}
 
 
-def parameter(name: str, place: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """One parameter; those of the path are required."""
-    return {"name": name, "in": place, "required": place == "path", "schema": schema}
-
-
-def admin_paths(operation: Any, chat: dict[str, Any], invite: dict[str, Any]) -> dict[str, Any]:
-    """The paths; `operation` makes one of them, `chat` and `invite` are the schemas of their bodies."""
+def admin_paths(chat: dict[str, Any], invite: dict[str, Any], headers: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The paths; `chat` and `invite` are the schemas of their bodies, `headers` those of requests for answers."""
     backend, device = parameter("backend_id", "path", _TEXT), parameter("device_id", "path", _TEXT)
     decision = parameter("decision_id", "path", _TEXT)
     filters = [parameter("class", "query", _CLASSES), parameter("limit", "query", _whole(500))]
@@ -35,8 +33,7 @@ def admin_paths(operation: Any, chat: dict[str, Any], invite: dict[str, Any]) ->
     ]
 
     def one(summary: str, *parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
-        made: dict[str, Any] = operation(summary, **more)
-        return made | {"parameters": [*made.get("parameters", ()), *parameters]} if parameters else made
+        return operation(summary, parameters=parameters, **more)
 
     return {
         "/console": {"get": one("The console, without the slash that its pages need", status="308", open_to_all=True)},
@@ -64,7 +61,7 @@ def admin_paths(operation: Any, chat: dict[str, Any], invite: dict[str, Any]) ->
             "post": one("Say which class it should have had", decision, body=_CLASS)
         },
         "/admin/v1/policy": {"get": one("Show the policy in force")},
-        "/admin/v1/policy/try": {"post": one("Say where a request would go, and why", body=chat, headers=True)},
+        "/admin/v1/policy/try": {"post": one("Say where a request would go, and why", *headers, body=chat)},
     }
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping
 from aiohttp import web
 
 from shared.errors import IsthmusError
-from shared.http.events import break_stream, open_stream
+from shared.http.direct import DirectResponse
+from shared.http.events import begin_stream, break_stream
 from shared.openai.envelope import error_event
 from shared.openai.sse import KEEPALIVE
 
@@ -23,11 +24,9 @@ class ClientStream:
         self._headers = headers
         self._keepalive_s = keepalive_s
         self._loop = asyncio.get_running_loop()
-        self._writing = asyncio.Lock()
         self._last_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._comment: asyncio.Task[None] | None = None
-        self.response: web.StreamResponse | None = None
+        self.response: DirectResponse | None = None
         if keepalive_s > 0:
             self._timer = self._loop.call_later(keepalive_s, self._tick)
 
@@ -38,44 +37,44 @@ class ClientStream:
 
     async def send(self, data: bytes) -> None:
         """Write `data`, and wait while the client reads slowly. Raises ConnectionResetError once it has left."""
-        async with self._writing:
-            if self.response is None:
-                self.response = await open_stream(self._request, self._headers())
-            await self.response.write(data)
-            self._last_s = self._loop.time()
+        response = self.response or self._begun()
+        await response.write(data)
+        self._last_s = self._loop.time()
 
     async def finish(self, data: bytes = b"") -> None:
         """End a whole stream with its last bytes."""
         self.close()
-        async with self._writing:
-            if self.response is None:
-                self.response = await open_stream(self._request, self._headers())
-            await self.response.write_eof(data)
+        response = self.response or self._begun()
+        await response.write_eof(data)
 
     async def fail(self, error: IsthmusError) -> None:
         """End a stream that cannot go on: one error event and no `[DONE]`."""
         self.close()
-        async with self._writing:
-            if self.response is not None:
-                with contextlib.suppress(ConnectionResetError):
-                    await break_stream(self.response, error_event(error, self._request.path))
+        if self.response is not None:
+            with contextlib.suppress(ConnectionResetError):
+                await break_stream(self.response, error_event(error, self._request.path))
 
     def close(self) -> None:
         """Send no more comments; safe to call twice."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._comment is not None:
-            self._comment.cancel()
-            self._comment = None
+
+    def _begun(self) -> DirectResponse:
+        response = self.response = begin_stream(self._request, self._headers())
+        return response
 
     def _tick(self) -> None:
         silent_s = self._loop.time() - self._last_s
-        if silent_s >= self._keepalive_s and (self._comment is None or self._comment.done()):
-            self._comment = self._loop.create_task(self._keep_alive())
+        if silent_s >= self._keepalive_s:
+            self._keep_alive()
             silent_s = 0.0
         self._timer = self._loop.call_later(max(0.01, self._keepalive_s - silent_s), self._tick)
 
-    async def _keep_alive(self) -> None:
+    def _keep_alive(self) -> None:
+        response = self.response or self._begun()
+        if response.is_held_up:  # it has more than enough to read
+            return
         with contextlib.suppress(ConnectionResetError):
-            await self.send(KEEPALIVE)
+            response.put(KEEPALIVE)
+            self._last_s = self._loop.time()

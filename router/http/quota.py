@@ -31,17 +31,14 @@ class Quota:
 
     @contextlib.asynccontextmanager
     async def admitted(
-        self, key: ApiKey | None, endpoint: Endpoint, body: dict[str, Any], account: Account
+        self, key: ApiKey, endpoint: Endpoint, body: dict[str, Any], account: Account
     ) -> AsyncIterator[None]:
-        """Serve within the block.
+        """Serve within the block what comes with a key that has limits.
 
         Raises:
             RateLimited: a limit of the key is reached; `retry_after_s` says when it no longer is.
             InvalidRequest: this request alone is over the tokens of a minute, and always will be.
         """
-        if key is None or not key.limits.any:
-            yield
-            return
         facts = facts_of(endpoint, body, text_bytes=text_bytes(body))
         prompt_tokens = facts.prompt_tokens_estimate
         tokens = prompt_tokens + (facts.max_tokens or 0) * (body.get("n") or 1)

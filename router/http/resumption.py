@@ -7,8 +7,8 @@ any other, so that what the answer itself brought in cannot leave by this way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Self
 
 import orjson
 
@@ -19,7 +19,7 @@ from router.dispatch.exchange import Exchange, Send
 from router.dispatch.job import Job
 from router.dispatch.transcript import Continuation, Transcript, can_continue, is_greedy
 from router.http.headers import Asked
-from router.http.judge import Judge, Judged
+from router.http.judge import Classified, Judge, Judged
 from router.policy.model import Candidate
 from router.privacy.permit import body_digest, mint
 from router.privacy.placeholders import Placeholders
@@ -36,8 +36,7 @@ MAX_RESUMES = 3
 Label = Literal["exact", "best_effort"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """One request as it was accepted: what deciding it again takes."""
 
     body: dict[str, Any]
@@ -125,9 +124,8 @@ class Resumption:
         found = await self._judge.classify(named, raw, self.job.span)
         effective = self._judge.effective(found, asking.asked, asking.key, pin=asking.pin)
         effective = strictest(effective, asking.judged.decision.privacy_class)
-        judged = await self._judge.decide(
-            Endpoint.CHAT, named, asking.asked, asking.key, found, effective, Placeholders(), self.job.span
-        )
+        request = Classified(Endpoint.CHAT, named, asking.asked, asking.key, found, effective)
+        judged = await self._judge.decide(request, Placeholders(), self.job.span)
         decision = judged.decision
         candidates = tuple(c for c in decision.candidates if self._suits(c, broken, judged.fleet))
         if judged.masked or not decision.resume or not candidates or not self._audit.can_record(effective):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from dataclasses import replace
@@ -26,9 +27,25 @@ class SharedLimiter:
         self._name = secrets.token_hex(8)
         self._routers = 1
         self._up = True
+        self._returning: set[asyncio.Task[None]] = set()
         self._log = logs.get("limits")
 
     async def take(self, demand: Demand) -> Standing:
+        taking = asyncio.create_task(self._taken(demand))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:  # whoever asked has left; what is granted all the same goes back
+            taking.add_done_callback(lambda done: self._give_back(demand, done))
+            raise
+
+    def _give_back(self, demand: Demand, taken: asyncio.Task[Standing]) -> None:
+        if taken.cancelled() or taken.exception() is not None or taken.result().refused is not None:
+            return
+        task = asyncio.create_task(self.settle(demand, taken.result(), 0))
+        self._returning.add(task)
+        task.add_done_callback(self._returning.discard)
+
+    async def _taken(self, demand: Demand) -> Standing:
         try:
             standing = await self._shared.take(demand)
         except StateUnavailable:

@@ -38,7 +38,7 @@ local function add(key, amount, at)
 end
 local function amounts(key, from)
   local names = {{}}
-  for s = from, second do names[#names + 1] = s end
+  for s = math.min(from, second), second do names[#names + 1] = s end  -- the clock of a new primary may be behind
   return names, redis.call('HMGET', key, unpack(names))
 end
 local function wait(key, used, from, amount, limit)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from router.policy.columns import CODE_OF, FINE, ZONES, Codes, Columns, Flags, ModelColumn
+from router.policy.columns import CODE_OF, FINE, ZONES, Codes, Columns, Flags, Floats, ModelColumn
 from router.policy.eligibility import lacks_feature
 from router.policy.model import Rejection
 from router.policy.places import CandidateRows, Places, RejectedRows
@@ -21,7 +21,7 @@ from shared.fleet import Zone
 
 _STALE, _NOT_SERVED = CODE_OF[Rejection.STALE], CODE_OF[Rejection.MODEL_NOT_SERVED]
 _FEATURE, _CONTEXT = CODE_OF[Rejection.FEATURE_MISSING], CODE_OF[Rejection.CONTEXT_TOO_SMALL]
-_COOLING = CODE_OF[Rejection.COOLING_DOWN]
+_COOLING, _WAIT = CODE_OF[Rejection.COOLING_DOWN], CODE_OF[Rejection.WAIT_TOO_LONG]
 
 
 class _Verdict(NamedTuple):
@@ -62,19 +62,24 @@ class Bulk:
         model = columns.model(asked.need.model)
         permitted = _permitted(columns, asked.forbidden)
         served = model.served & permitted
-        says = columns.figures.says_what_it_serves
+        says, codes = columns.figures.says_what_it_serves, _verdict(columns, model, asked).codes
         return Shortage(
             model_unknown=bool(len(columns)) and bool((says & ~model.served).all()),
             feature_missing=bool(served.any()) and bool(_lacking(model, asked)[served].all()),
             context_open_ended=bool((model.room_tokens[served] == UNBOUNDED).any()),
-            cooling_until_ms=self._cooling_until_ms(asked, model, permitted),
+            cooling_until_ms=self._cooling_until_ms(codes[permitted], permitted),
+            excess_ms=self._excess_ms(asked, permitted & (codes == _WAIT)),
         )
 
-    def _cooling_until_ms(self, asked: Question, model: ModelColumn, permitted: Flags) -> int | None:
-        codes = _verdict(self._columns, model, asked).codes[permitted]
+    def _cooling_until_ms(self, codes: Codes, permitted: Flags) -> int | None:
         if not codes.size or (codes != _COOLING).any():
             return None
         return int(self._columns.figures.cooling_until_ms[permitted].min())
+
+    def _excess_ms(self, asked: Question, waiting: Flags) -> float | None:
+        if not waiting.any():
+            return None
+        return float(_line_ms(self._columns, asked)[waiting].min()) - asked.wait_limit_ms
 
 
 def _verdict(columns: Columns, model: ModelColumn, asked: Question) -> _Verdict:
@@ -110,6 +115,17 @@ def _passing(columns: Columns, model: ModelColumn, asked: Question) -> Iterator[
         yield model.room_tokens < need.certain_tokens, _CONTEXT
     if derived.last_cooling_ms > now_ms:
         yield figures.cooling_until_ms > now_ms, _COOLING
+    if derived.any_line:
+        yield (figures.line_ratio > 0) & (_line_ms(columns, asked) > asked.wait_limit_ms), _WAIT
+
+
+def _line_ms(columns: Columns, asked: Question) -> Floats:
+    """`rows.line_ms` of every row; it counts where a line stands."""
+    figures, need = columns.figures, asked.need
+    prompt_ms: Floats = need.prompt_tokens * figures.ms_per_prompt_token
+    answer_ms = np.where(np.isnan(figures.answer_ms), need.typical_tokens * figures.tpot_ms, figures.answer_ms)
+    first_ms: Floats = prompt_ms + np.maximum((prompt_ms + answer_ms) * figures.line_ratio, figures.slot_wait_ms)
+    return first_ms
 
 
 def _with(codes: Codes, flags: Flags, code: int) -> Codes:

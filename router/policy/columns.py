@@ -67,6 +67,9 @@ class Figures:
     idle_first_ms: Floats
     """One row a prompt bucket."""
     tpot_ms: Floats
+    line_ratio: Floats
+    answer_ms: Floats
+    slot_wait_ms: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,7 @@ class Derived:
     no_tpot: Flags
     any_no_tpot: bool
     any_asleep: bool
+    any_line: bool
     first_received_ms: int
     last_cooling_ms: int
 
@@ -100,9 +104,12 @@ class Columns:
     bases: dict[Any, Any]
     """What was concluded from zones, models and `by_itself` alone; filled in by who concludes it."""
 
-    def updated(self, backends: tuple[BackendSnapshot, ...], changed: Iterable[int] | None = None) -> Columns:
+    def updated(
+        self, backends: tuple[BackendSnapshot, ...], changed: Iterable[int] | None = None, heard: Iterable[int] = ()
+    ) -> Columns:
         """The columns of `backends`, which stand in the order of rows. `changed` are the rows that differ from here,
-        where the caller knows them; without it, what is the same object as here counts as unchanged."""
+        where the caller knows them, and `heard` those that differ in `received_ms` alone; without `changed`, what is
+        the same object as here counts as unchanged."""
         if len(backends) != len(self.backends):
             return columns_of(backends)
         if changed is None:
@@ -110,9 +117,12 @@ class Columns:
         pairs = [(at, self.backends[at], backends[at]) for at in changed]
         if any(old.backend_id != new.backend_id or old.url != new.url for _, old, new in pairs):
             return columns_of(backends)
-        if not pairs:
+        heard = tuple(heard)
+        if not pairs and not heard:
             return self
         figures = _written(self.figures, [(at, row_of(old), row_of(new)) for at, old, new in pairs])
+        if heard:
+            figures = replace(figures, received_ms=_received(figures, backends, heard))
         alike = all(old.models == new.models and old.zone is new.zone for _, old, new in pairs)
         served, models = (self.served, self.models) if alike else (served_in(backends), {})
         kept = alike and figures.by_itself is self.figures.by_itself
@@ -165,6 +175,14 @@ def _written(figures: Figures, changed: Iterable[tuple[int, Row, Row]]) -> Figur
     return replace(figures, **fresh) if fresh else figures
 
 
+def _received(figures: Figures, backends: tuple[BackendSnapshot, ...], heard: tuple[int, ...]) -> Ints:
+    """When the last reports came, with those at the places `heard` anew."""
+    received_ms = figures.received_ms.copy()
+    times = [backends[at].received_ms for at in heard]
+    received_ms[list(heard)] = [NEVER_MS if time_ms is None else time_ms for time_ms in times]
+    return received_ms
+
+
 def _derived(figures: Figures, before: Figures | None, known: Derived | None) -> Derived:
     """What follows from `figures`; what rests on arrays that are those of `before` is taken from `known`."""
     values: dict[str, Any] = {}
@@ -195,6 +213,7 @@ _DERIVED: tuple[tuple[tuple[str, ...], Callable[..., dict[str, Any]]], ...] = (
     (("idle_first_ms",), _of_first_tokens),
     (("tpot_ms",), _of_tokens),
     (("asleep",), lambda asleep: {"any_asleep": bool(asleep.any())}),
+    (("line_ratio",), lambda line_ratio: {"any_line": bool(line_ratio.any())}),
     (("received_ms",), lambda received_ms: {"first_received_ms": int(received_ms.min(initial=NEVER_MS))}),
     (("cooling_until_ms",), lambda until_ms: {"last_cooling_ms": int(until_ms.max(initial=-NEVER_MS))}),
 )
@@ -239,5 +258,8 @@ _READ: dict[str, tuple[Any, Callable[[Row], Any]]] = {
     "wait_ratio": (np.float64, lambda row: row.wait_ratio),
     "ms_per_prompt_token": (np.float64, lambda row: row.ms_per_prompt_token),
     "tpot_ms": (np.float64, lambda row: row.tpot_ms),
+    "line_ratio": (np.float64, lambda row: row.line_ratio),
+    "answer_ms": (np.float64, lambda row: row.answer_ms),
+    "slot_wait_ms": (np.float64, lambda row: row.slot_wait_ms),
 }
 """Type and figure of each array, in which NaN stands for None; `idle_first_ms` has one figure a prompt bucket."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from router.policy import ordering, zones
 from router.policy.eligibility import permission_rejections
 from router.policy.listed import Listed
@@ -13,6 +15,8 @@ from shared.fleet import FleetSnapshot, Zone
 from shared.privacy import Action
 
 _CLOUD = Zone.CLOUD
+_LONGEST_RETRY_S = 300
+"""Farther ahead than this nobody can say how long a line will be."""
 
 
 def decide(
@@ -75,6 +79,7 @@ def _question(
         price_of(policy.cost, need, cloud=False),
         price_of(policy.cost, need, cloud=True),
         now_ms,
+        policy.wait_limit_ms(stream=facts.request.stream),
     )
 
 
@@ -85,7 +90,9 @@ def _reason_for_first(first: Candidate, found: Survey, asked: Question, terms: T
         by_rule=terms.by_rule != zones.ANYWHERE,
         route=route,
         bar=asked.bar,
-        preferred_is_slow=found.preferred_is_slow,
+        # Agents are all that a line rules out: the edge is there, and too slow.
+        preferred_is_slow=found.preferred_is_slow
+        or (asked.bar.preferred_tier == "edge" and Rejection.WAIT_TOO_LONG in found.rejected_counts),
         is_trial=found.first_is_trial,
     )
 
@@ -111,6 +118,9 @@ def _reason_for_none(shortage: Shortage, found: Survey, asked: Question, terms: 
 
 
 def _retry_after_s(shortage: Shortage, now_ms: int) -> int:
-    """Whole seconds until the first cooling backend may be asked again; 1 where another may be free sooner."""
+    """Whole seconds until the first cooling backend may be asked again, or the shortest line is short enough; 1 where
+    another may be free sooner."""
+    if shortage.excess_ms is not None:
+        return min(max(1, math.ceil(shortage.excess_ms / 1000)), _LONGEST_RETRY_S)
     until_ms = shortage.cooling_until_ms
     return 1 if until_ms is None else max(1, -(-(until_ms - now_ms) // 1000))

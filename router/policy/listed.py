@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from router.policy import ordering
 from router.policy.eligibility import lacks_feature
 from router.policy.model import Candidate, Rejected, Rejection
 from router.policy.question import Question, Shortage, Survey
-from router.policy.rows import NOBODYS, UNBOUNDED, Entry, Row, entry_of, in_order, row_of, served_in
+from router.policy.rows import NOBODYS, UNBOUNDED, Entry, Row, entry_of, in_order, line_ms, row_of, served_in
 from shared.fleet import BackendSnapshot
 
 Placed = tuple[ordering.Rank, Candidate]
@@ -17,7 +17,7 @@ Placed = tuple[ordering.Rank, Candidate]
 # A member of an Enum costs more to look up than the comparison it is for, and a named tuple more to make by its name.
 _STALE, _NOT_SERVED = Rejection.STALE, Rejection.MODEL_NOT_SERVED
 _FEATURE_MISSING, _CONTEXT = Rejection.FEATURE_MISSING, Rejection.CONTEXT_TOO_SMALL
-_COOLING_DOWN = Rejection.COOLING_DOWN
+_COOLING_DOWN, _WAIT_TOO_LONG = Rejection.COOLING_DOWN, Rejection.WAIT_TOO_LONG
 _new = tuple.__new__
 
 
@@ -28,23 +28,23 @@ class Listed:
     __slots__ = ("_backends", "_entries", "_rows", "_served")
 
     def __init__(self, backends: tuple[BackendSnapshot, ...]) -> None:
-        self._backends = in_order(backends)
+        self._backends: Sequence[BackendSnapshot] = in_order(backends)
         self._rows = [row_of(backend) for backend in self._backends]
         self._served = served_in(backends)
         self._entries: dict[str, list[Entry]] = {}
 
     def updated(self, backends: tuple[BackendSnapshot, ...], changed: Iterable[int]) -> Listed:
         """The same for `backends`, which stand in order and have other figures than here at the places `changed`."""
-        other = Listed(())
-        other._backends, other._rows, other._served = list(backends), list(self._rows), self._served
-        other._entries = {model_id: list(entries) for model_id, entries in self._entries.items()}
+        other: Listed = Listed.__new__(Listed)
+        other._backends, other._rows, other._served = backends, self._rows.copy(), self._served
+        other._entries = {model_id: entries.copy() for model_id, entries in self._entries.items()}
         for at in changed:
             new = backends[at]
             if new.models != self._backends[at].models:
                 return Listed(backends)
-            other._rows[at] = row_of(new)
-            for model_id, entries in other._entries.items():
-                entries[at] = entry_of(other._rows[at], new, model_id)
+            row = other._rows[at] = row_of(new)
+            for entries in other._entries.values():
+                entries[at] = entry_of(row, entries[at].served)
         return other
 
     def survey(self, asked: Question) -> Survey:
@@ -63,6 +63,8 @@ class Listed:
                     largest = room
                 if needs_features or certain_tokens > room or row.received_ms < oldest_ms or not is_open:
                     reason = _inability(entry, asked)
+                elif row.line_ratio and line_ms(row, need) > asked.wait_limit_ms:  # all that is left of an open one
+                    reason = _WAIT_TOO_LONG
             if reason is None:
                 able.append((row, room))
             else:
@@ -79,13 +81,16 @@ class Listed:
         entries, forbidden = self._of(asked.need.model), asked.forbidden
         permitted = [entry for entry in entries if forbidden[entry.row.zone] is None]
         serving = [(entry, entry.served) for entry in permitted if entry.served is not None]
+        inabilities = [_inability(entry, asked) for entry in permitted]
+        lines = [entry.row for entry, why in zip(permitted, inabilities, strict=True) if why is _WAIT_TOO_LONG]
         return Shortage(
             model_unknown=bool(entries) and all(e.row.says_what_it_serves and e.served is None for e in entries),
             feature_missing=bool(serving) and all(lacks_feature(served.features, asked.need) for _, served in serving),
             context_open_ended=any(entry.room_tokens == UNBOUNDED for entry, _ in serving),
             cooling_until_ms=min((entry.row.cooling_until_ms for entry in permitted), default=None)
-            if all(_inability(entry, asked) is _COOLING_DOWN for entry in permitted)
+            if all(why is _COOLING_DOWN for why in inabilities)
             else None,
+            excess_ms=min((line_ms(row, asked.need) - asked.wait_limit_ms for row in lines), default=None),
         )
 
     def _of(self, model_id: str) -> list[Entry]:
@@ -93,7 +98,7 @@ class Listed:
         entries = self._entries.get(model_id)
         if entries is None:
             rows = zip(self._rows, self._backends, strict=True)
-            entries = self._entries[model_id] = [entry_of(row, backend, model_id) for row, backend in rows]
+            entries = self._entries[model_id] = [entry_of(row, backend.model(model_id)) for row, backend in rows]
         return entries
 
 
@@ -118,6 +123,8 @@ def _inability(entry: Entry, asked: Question) -> Rejection | None:
         return row.by_breaker
     if now_ms < row.cooling_until_ms:
         return _COOLING_DOWN
+    if row.by_heat_or_queue is None and row.line_ratio and line_ms(row, need) > asked.wait_limit_ms:
+        return _WAIT_TOO_LONG
     return row.by_heat_or_queue
 
 

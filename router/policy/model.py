@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,6 +55,7 @@ class Rejection(StrEnum):
     COOLING_DOWN = "cooling_down"
     THERMAL_CRITICAL = "thermal_critical"
     QUEUE_FULL = "queue_full"
+    WAIT_TOO_LONG = "wait_too_long"
 
 
 class Reason(StrEnum):
@@ -77,8 +79,7 @@ class Reason(StrEnum):
     FEATURE_NOT_SERVED = "feature_not_served"
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionFacts:
+class DecisionFacts(NamedTuple):
     """One request as the policy sees it: its measurable side, its class, and the caller's override. `maskable` is
     False once masking was tried and something would have been left."""
 
@@ -182,6 +183,18 @@ class Policy:
     rules: tuple[Rule, ...] = ()
     time_zone: str = "UTC"
     """Where the times of rules are read."""
+    stream_wait_ms: float | None = None
+    """Predicted time in an edge agent's line, the first token of the stream included, beyond which the agent is not
+    asked (None: any)."""
+    whole_wait_ms: float | None = None
+    """The same for an answer that is not streamed."""
+    looks_for: str | None = None
+    """sha256 of the patterns and words that the file looks for, which are not written down themselves."""
+
+    def wait_limit_ms(self, *, stream: bool) -> float:
+        """How long a request may be expected to stand in a line."""
+        limit_ms = self.stream_wait_ms if stream else self.whole_wait_ms
+        return math.inf if limit_ms is None else limit_ms
 
     def action(self, privacy_class: PrivacyClass) -> Action:
         """The action for a class; a class that is not listed gets the narrowest answer short of refusal."""

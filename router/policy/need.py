@@ -14,7 +14,8 @@ estimate is a lower bound of the true count: only what does not fit even so is c
 
 class Need(NamedTuple):
     """Tokens of one request. `certain_tokens` is a lower bound of prompt and output together, `likely_tokens` the
-    estimate of the same; `output_tokens` is what the caller asked for, or the policy's default."""
+    estimate of the same; `output_tokens` is what the caller asked for, or the policy's default, and `typical_tokens`
+    the lesser of both: how long an answer is taken to be where nobody has seen one."""
 
     model: str
     features: frozenset[str]
@@ -23,6 +24,7 @@ class Need(NamedTuple):
     certain_tokens: int
     likely_tokens: int
     bucket: int
+    typical_tokens: int
 
 
 def need_of(request: RequestFacts, default_output_tokens: int, cap_tokens: int | None) -> Need:
@@ -34,4 +36,5 @@ def need_of(request: RequestFacts, default_output_tokens: int, cap_tokens: int |
         asked = cap_tokens
     output = default_output_tokens if asked is None else asked
     certain = prompt // _CERTAIN_SHARE + (1 if asked is None else asked)
-    return Need(request.model, request.features, prompt, output, certain, prompt + output, prompt_bucket(prompt))
+    bucket, typical = prompt_bucket(prompt), min(output, default_output_tokens)
+    return Need(request.model, request.features, prompt, output, certain, prompt + output, bucket, typical)

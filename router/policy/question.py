@@ -36,6 +36,7 @@ class Question(NamedTuple):
     edge: Price
     cloud: Price
     now_ms: int
+    wait_limit_ms: float
 
 
 class Survey(NamedTuple):
@@ -62,6 +63,8 @@ class Shortage(NamedTuple):
     """A permitted backend serves the model and does not declare its context."""
     cooling_until_ms: int | None
     """When the first may be asked again, where all that is permitted is cooling down."""
+    excess_ms: float | None
+    """By how much the shortest of the lines that are too long is so, where one is."""
 
 
 class View(Protocol):

@@ -49,14 +49,12 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
         case Reason.CONTEXT_LENGTH_EXCEEDED:
             return _too_long(decision, facts)
         case Reason.PRIVACY_UNAVAILABLE:
-            able = (
-                "the request asks for the cloud"
-                if decision.route is Route.CLOUD
-                else "no edge backend can serve it now"
+            unavailable = PrivacyUnavailable(
+                f"This content must stay on the edge, and {_why_not_there(decision)}.",
+                retry_after_s=decision.retry_after_s,
             )
-            return PrivacyUnavailable(
-                f"This content must stay on the edge, and {able}.", retry_after_s=decision.retry_after_s
-            )
+            unavailable.is_final = decision.route is Route.CLOUD  # no wait brings such content there
+            return unavailable
         case _:
             return NoCapacity(_no_capacity(decision), retry_after_s=decision.retry_after_s)
 
@@ -78,8 +76,18 @@ def _too_long(decision: Decision, facts: DecisionFacts) -> ContextLengthExceeded
     )
 
 
+def _why_not_there(decision: Decision) -> str:
+    if decision.route is Route.CLOUD:
+        return "the request asks for the cloud"
+    if Rejection.WAIT_TOO_LONG in decision.rejected_counts:
+        return "the line there is so long that its first token is not expected in time"
+    return "no edge backend can serve it now"
+
+
 def _no_capacity(decision: Decision) -> str:
     others = decision.rejected_counts.keys() <= {Rejection.ROUTE_OVERRIDE}
     if decision.route is not Route.AUTO and others:
         return f"This router knows no backend of the tier that was asked for ({decision.route})."
+    if Rejection.WAIT_TOO_LONG in decision.rejected_counts:
+        return "Where it could run, the line is so long that its first token is not expected in time."
     return "No eligible backend has room now."

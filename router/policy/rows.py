@@ -7,6 +7,11 @@ The time to the first of its tokens is a straight line in what a request asks fo
 where a backend that reports a rate has the slope, and one that is only observed has the constant. The queue ahead is
 served `slots` at a time by requests like this one: with `load` L at S slots, the new one waits (L - S + 1) / S
 (`wait_ratio`) times as long as it takes itself, output included.
+
+Whether that line is too long to stand in is judged more carefully, because it refuses instead of ordering: only where
+an agent reports its slots and both of its rates (`line_ratio`), never where no line stands, and with the length that
+answers there were observed to have (`answer_ms`) in place of the one that this request asks for at most. Those ahead
+may be quite unlike this request, as long lists of texts are: what the agent itself expects counts if it is more.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import NamedTuple
 
 from router.policy import eligibility
 from router.policy.model import Rejection
+from router.policy.need import Need
 from router.policy.scoring import ms_per_token, speed_ratio
 from shared.fleet import PROMPT_BUCKETS_TOKENS, BackendSnapshot, BackendState, ServedModel, ThermalLevel, Zone
 
@@ -26,13 +32,17 @@ NOBODYS = ""
 """Stands for every model that no backend serves: callers can name any number of those."""
 _BUCKETS = range(len(PROMPT_BUCKETS_TOKENS) + 1)
 _NO_OFFSET = tuple(0.0 for _ in _BUCKETS)
+_UNOBSERVED: tuple[float | None, ...] = tuple(None for _ in _BUCKETS)
 _CLOUD, _STARTING, _ASLEEP = Zone.CLOUD, BackendState.STARTING, BackendState.SCALED_TO_ZERO
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Row:
     """One backend. `by_…` are what speaks against it whatever is asked, in the order of `Rejection`; None: nothing.
     `received_ms` is `NEVER_MS` for one that never reports, `cooling_until_ms` its opposite for one that does not rest.
+
+    Nobody changes a row once it is made. That is not enforced, because it would make one three times as dear, and
+    each request that begins or ends makes one.
     """
 
     backend_id: str
@@ -57,6 +67,12 @@ class Row:
     idle_first_ms: tuple[float | None, ...]
     """By prompt bucket; None: not measured yet."""
     tpot_ms: float | None
+    line_ratio: float
+    """`wait_ratio` where the line is measured well enough to refuse for its length, else 0."""
+    answer_ms: float | None
+    """What an answer takes after its first token, as observed; None: nothing was."""
+    slot_wait_ms: float
+    """When a slot is free, by the agent's own account; 0: it gives none."""
 
 
 class Entry(NamedTuple):
@@ -74,7 +90,8 @@ def row_of(backend: BackendSnapshot) -> Row:
     """The row of a backend."""
     load, slots, speed = eligibility.load_of(backend), backend.slots_total or 1, speed_ratio(backend)
     prefill, decode = backend.prefill_tokens_per_s, backend.decode_tokens_per_s
-    cooling = backend.cooling_until_ms
+    cooling, wait_ratio = backend.cooling_until_ms, max(load - slots + 1, 0) / slots
+    tpot_ms, observed_tokens = None if decode is None else ms_per_token(decode, speed), backend.answer_tokens
     return Row(
         backend_id=backend.backend_id,
         url=backend.url,
@@ -92,16 +109,25 @@ def row_of(backend: BackendSnapshot) -> Row:
         load=load,
         slots=slots,
         load_ratio=load / slots,
-        wait_ratio=max(load - slots + 1, 0) / slots,
+        wait_ratio=wait_ratio,
         ms_per_prompt_token=0.0 if prefill is None else ms_per_token(prefill, speed),
         idle_first_ms=_NO_OFFSET if prefill is not None else _observed_ms(backend, speed),
-        tpot_ms=None if decode is None else ms_per_token(decode, speed),
+        tpot_ms=tpot_ms,
+        line_ratio=wait_ratio if _is_measured(backend) else 0.0,
+        answer_ms=None if tpot_ms is None or observed_tokens is None else observed_tokens * tpot_ms,
+        slot_wait_ms=(backend.slot_wait_s or 0.0) * 1000,
     )
 
 
-def entry_of(row: Row, backend: BackendSnapshot, model_id: str) -> Entry:
-    """What `backend`, whose row is `row`, says about a model."""
-    served = backend.model(model_id)
+def line_ms(row: Row, need: Need) -> float:
+    """Time until the first token of a request that stands in the line of `row`, whose `line_ratio` is not 0."""
+    prompt_ms = need.prompt_tokens * row.ms_per_prompt_token
+    answer_ms = need.typical_tokens * (row.tpot_ms or 0.0) if row.answer_ms is None else row.answer_ms
+    return prompt_ms + max((prompt_ms + answer_ms) * row.line_ratio, row.slot_wait_ms)
+
+
+def entry_of(row: Row, served: ServedModel | None) -> Entry:
+    """What a backend says about a model that it serves as `served`, or not at all (None)."""
     room = UNBOUNDED if served is None or served.context_tokens is None else served.context_tokens
     against = row.by_state or row.by_breaker or row.by_heat_or_queue
     return Entry(row, served, room, served is not None and against is None and row.cooling_until_ms == -NEVER_MS)
@@ -117,12 +143,16 @@ def served_in(backends: Iterable[BackendSnapshot]) -> frozenset[str]:
     return frozenset(served.model_id for backend in backends for served in backend.models)
 
 
+def _is_measured(backend: BackendSnapshot) -> bool:
+    """Whether an agent's own figures say how long its line takes. A cloud's line may be met by new replicas."""
+    rates = backend.prefill_tokens_per_s, backend.decode_tokens_per_s
+    return backend.zone is not _CLOUD and bool(backend.slots_total) and None not in rates
+
+
 def _observed_ms(backend: BackendSnapshot, speed: float) -> tuple[float | None, ...]:
     """Observed time to first token by prompt bucket, after heat."""
-    overall, by_prompt = backend.ttft_ms, backend.ttft_ms_by_prompt
-    found: list[float | None] = []
-    for bucket in _BUCKETS:
-        in_bucket = by_prompt[bucket] if bucket < len(by_prompt) else None
-        observed = overall if in_bucket is None else in_bucket
-        found.append(None if observed is None else observed / speed)
-    return tuple(found)
+    overall = backend.ttft_ms
+    by_prompt = (*backend.ttft_ms_by_prompt, *_UNOBSERVED)[: len(_UNOBSERVED)]
+    if overall is not None:
+        by_prompt = tuple([overall if observed is None else observed for observed in by_prompt])
+    return tuple([None if observed is None else observed / speed for observed in by_prompt])

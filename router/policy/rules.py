@@ -27,6 +27,9 @@ def build_policy(
     cost: Cost = Cost(),  # noqa: B008 - a frozen value
     rules: Sequence[Rule] = (),
     time_zone: str = "UTC",
+    stream_wait_ms: float | None = None,
+    whole_wait_ms: float | None = None,
+    looks_for: str | None = None,
 ) -> Policy:
     """The policy for these settings, with its digest. A class that is not named is `edge_only`.
 
@@ -50,6 +53,9 @@ def build_policy(
         cost=cost,
         rules=tuple(rules),
         time_zone=time_zone,
+        stream_wait_ms=stream_wait_ms,
+        whole_wait_ms=whole_wait_ms,
+        looks_for=looks_for,
     )
     return replace(policy, digest=digest_of(policy))
 

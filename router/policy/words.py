@@ -50,6 +50,7 @@ _REJECTION = {
     Rejection.COOLING_DOWN: "it asked for a pause that has not passed yet",
     Rejection.THERMAL_CRITICAL: "it is too hot to take new work",
     Rejection.QUEUE_FULL: "its queue is full",
+    Rejection.WAIT_TOO_LONG: "its line is so long that a first token is not expected in time",
 }
 
 

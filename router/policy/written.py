@@ -19,6 +19,8 @@ Read = Callable[[Any], Any]
 def written_down(policy: Policy) -> dict[str, Any]:
     """A policy without its digest; the same for equal policies."""
     values = {name: _plain(value) for name, value in asdict(policy).items() if name != "digest"}
+    if policy.looks_for is None:  # so that policies that were written down before there was such a thing stay the same
+        del values["looks_for"]
     return {**values, "actions": {str(each): str(action) for each, action in policy.actions}}
 
 

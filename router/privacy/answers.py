@@ -8,7 +8,7 @@ ahead of the choice's finish reason, or when the stream ends.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -31,8 +31,15 @@ class TextFilter(Protocol):
         """What was still held back; the text is over."""
 
 
-NewFilter = Callable[[bool], TextFilter]
-"""Makes the filter of one text; True where the text is JSON, as tool arguments are."""
+class NewFilter(Protocol):
+    """Makes the filters of one answer, a filter for each text."""
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """Whether the log probabilities of tokens may go on: they spell the text out as it was before."""
+
+    def __call__(self, is_json: bool, /) -> TextFilter:
+        """The filter of a text; `is_json` where the text is JSON, as tool arguments are."""
 
 
 class Chain:
@@ -65,6 +72,7 @@ class AnswerFilter:
         """An answer that came in one piece. `raw` is a JSON object."""
         answer = orjson.loads(raw)
         for choice in _choices(answer):
+            self._drop_tokens(choice)
             for holder, key, _, is_json in _texts_of(choice, "message"):
                 text = self._new_filter(is_json)
                 holder[key] = text.feed(holder[key]) + text.end()
@@ -101,6 +109,7 @@ class AnswerFilter:
     def _filter(self, choice: dict[str, Any]) -> bool:
         """Filter the texts of one choice of a chunk; whether nothing of it is left to say."""
         index = choice.get("index", 0)
+        self._drop_tokens(choice)
         held = False
         for holder, key, place, is_json in _texts_of(choice, "delta"):
             text = self._open.get((index, *place))
@@ -110,6 +119,10 @@ class AnswerFilter:
             holder[key] = text.feed(piece)
             held = held or bool(piece and not holder[key])
         return held and choice.get("finish_reason") is None and not _says_anything(choice)
+
+    def _drop_tokens(self, choice: dict[str, Any]) -> None:
+        if "logprobs" in choice and not self._new_filter.keeps_tokens:
+            choice["logprobs"] = None
 
     def _ended(self, choice: dict[str, Any]) -> list[bytes]:
         """Events that must go before a choice's last chunk; its own text goes with them, to stay in order."""
@@ -152,13 +165,19 @@ def _texts_of(choice: dict[str, Any], inner: str) -> Iterator[tuple[dict[str, An
     calls = message.get("tool_calls")
     for number, call in enumerate(calls if isinstance(calls, list) else ()):
         if isinstance(call, dict):
-            yield from _arguments(call.get("function"), ("tool_calls", call.get("index", number)))
-    yield from _arguments(message.get("function_call"), ("function_call",))
+            at = call.get("index", number)
+            yield from _text_at(call, "function", "arguments", ("tool_calls", at, "function", "arguments"))
+            yield from _text_at(call, "custom", "input", ("tool_calls", at, "custom", "input"))
+    yield from _text_at(message, "function_call", "arguments", ("function_call",))
 
 
-def _arguments(function: Any, place: Place) -> Iterator[tuple[dict[str, Any], str, Place, bool]]:
-    if isinstance(function, dict) and isinstance(function.get("arguments"), str):
-        yield function, "arguments", place, True
+def _text_at(
+    holder: dict[str, Any], name: str, key: str, place: Place
+) -> Iterator[tuple[dict[str, Any], str, Place, bool]]:
+    """What a call is given: arguments, which are JSON, or the input of a custom tool, which is any text."""
+    inner = holder.get(name)
+    if isinstance(inner, dict) and isinstance(inner.get(key), str):
+        yield inner, key, place, key == "arguments"
 
 
 def _says_anything(choice: dict[str, Any]) -> bool:
@@ -168,7 +187,9 @@ def _says_anything(choice: dict[str, Any]) -> bool:
         return bool(choice.get("logprobs"))
     calls = delta.get("tool_calls")
     named = any(
-        call.get("id") or call.get("function", {}).get("name") for call in calls or () if isinstance(call, dict)
+        call.get("id") or (call.get("function") or call.get("custom") or {}).get("name")
+        for call in calls or ()
+        if isinstance(call, dict)
     )
     others = {name for name, value in delta.items() if value and name not in (*_TEXTS, "tool_calls", "function_call")}
     function = delta.get("function_call")
@@ -182,7 +203,7 @@ def _choice_of(place: Place, text: str) -> dict[str, Any]:
         return {"index": index, "text": text, "finish_reason": None}
     content: Any = text
     if field == "tool_calls":
-        content = [{"index": call[0], "function": {"arguments": text}}]
+        content = [{"index": call[0], call[1]: {call[2]: text}}]
     elif field == "function_call":
         content = {"arguments": text}
     return {"index": index, "delta": {field: content}, "finish_reason": None}

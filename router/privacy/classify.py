@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, Protocol
 
 from router.privacy.model import Classification
@@ -61,9 +60,12 @@ class Classifier:
     async def classify(self, body: dict[str, Any], *, size_bytes: int, raw: bytes = b"") -> Classification:
         """The class of `body`, whose JSON has `size_bytes` bytes and is `raw` where that travels. Raises nothing but
         cancellation."""
-        found = await self._scan(lambda: texts_of(body, raw), size_bytes)
+        if size_bytes <= self._inline_bytes:
+            found = self._scan_now(lambda: texts_of(body, raw), self._deadline_ms())
+        else:
+            found = await self._scan(lambda: texts_of(body, raw), size_bytes)
         if found.complete and has_undecodable(body):
-            found = replace(found, privacy_class=PrivacyClass.UNKNOWN, complete=False, cause="undecodable")
+            found = found._replace(privacy_class=PrivacyClass.UNKNOWN, complete=False, cause="undecodable")
         return self._counted(found)
 
     async def locate(self, texts: Sequence[TextPosition], *, size_bytes: int) -> Classification:
@@ -80,7 +82,7 @@ class Classifier:
         return found
 
     async def _scan(self, texts: Callable[[], Iterable[TextPosition]], size_bytes: int) -> Classification:
-        deadline_ms = self._clock.now_ms() + self._timeout_s * 1000
+        deadline_ms = self._deadline_ms()
         if size_bytes <= self._inline_bytes:
             return self._scan_now(texts, deadline_ms)
         if self._open >= self._room:
@@ -96,6 +98,9 @@ class Classifier:
             return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout_s)
         except TimeoutError:
             return _incomplete("timeout")
+
+    def _deadline_ms(self) -> float:
+        return self._clock.now_ms() + self._timeout_s * 1000
 
     def _release(self) -> None:
         self._open -= 1
@@ -117,7 +122,10 @@ def _in_loop(loop: asyncio.AbstractEventLoop, release: Callable[[], None]) -> No
 
 def _checked(found: Classification) -> Classification:
     """A scanner's answer, held to its contract: not finished means unknown, and an unknown cause is an error."""
-    if found.complete and PrivacyClass(found.privacy_class) is not PrivacyClass.UNKNOWN and found.cause is None:
+    privacy_class = found.privacy_class
+    if type(privacy_class) is not PrivacyClass:
+        privacy_class = PrivacyClass(privacy_class)
+    if found.complete and privacy_class is not PrivacyClass.UNKNOWN and found.cause is None:
         return found
     cause = found.cause if found.cause in CAUSES else "error"
     return Classification(PrivacyClass.UNKNOWN, tuple(found.entities), complete=False, cause=cause)

@@ -47,13 +47,13 @@ class HyperscanDatabase:
         self._local = threading.local()
 
     def numbers_in(self, data: bytes) -> list[int]:
-        found: set[int] = set()
+        patterns: list[int] = []
 
         def note(pattern: int, start: int, end: int, flags: int, context: object) -> None:
-            found.update(self._numbers[pattern])
+            patterns.append(pattern)
 
         self._database.scan(data, match_event_handler=note, scratch=self._scratch())
-        return sorted(found)
+        return sorted({number for pattern in patterns for number in self._numbers[pattern]}) if patterns else []
 
     def _scratch(self) -> Any:
         """Working memory of this thread: the engine refuses to share it between two scans."""

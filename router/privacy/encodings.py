@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from router.privacy import lookalikes
+from router.privacy import lookalikes, tables, wrapped
 from router.privacy.normalise import Span, View, replaced_view
 
-_NAMES = "commat|period|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus|equals"
+_NAMES = (
+    "commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus"
+    "|equals"
+)
 _ESCAPED = re.compile(
     r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
     rf"|(?P<entity>&(?:#(?:0{{0,64}}[0-9]{{1,7}}|[xX]0{{0,64}}[0-9A-Fa-f]{{1,6}})|{_NAMES});)"
@@ -29,9 +32,11 @@ _ESCAPED = re.compile(
 """A white character of a log or of JSON that was pasted, and a sign that PHP or Markdown escapes, are among them: the
 letter or the backslash would be glued to what stands there."""
 _WHITE = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*={0,6}")
+_BASE64 = re.compile(
+    r"(?<![A-Za-z0-9+/_\-])[A-Za-z0-9+/_\-]{16,}(?:\r?\n[A-Za-z0-9+/_\-]{4,})*(?:\r?\n[A-Za-z0-9+/_\-]{1,3}(?==))?={0,6}"
+)
+"""One word, or the lines of a block. Its last line may be short where signs fill it up."""
 _BASE32 = re.compile(r"[A-Z2-7]{16,}")
-"""One word, or the lines of a block."""
 _GLUE = tuple(re.compile(rf"[^{signs}\s=]{{16,}}={{0,2}}") for signs in ("/", r"\-_", r"+/\-_"))
 """Signs of the alphabet that may also part a word from what stands before or behind it, as in a path or an id."""
 _HEX = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[2-7][0-9A-Fa-f][ :,]?){8,}(?![0-9A-Za-z])")
@@ -93,7 +98,7 @@ def _base64_pieces(view: View, word: Span) -> Iterator[View]:
         for match in piece.finditer(view.text, *word):
             if match.span() not in seen:
                 seen.add(match.span())
-                text = _text_in(match.group())
+                text = _text_in(match.group()) or _base32(match.group())
                 if text:
                     yield View(text, _whole(view, match.span()))
 
@@ -113,6 +118,7 @@ def _text_in(encoded: str) -> str | None:
 def _base32(word: str) -> str | None:
     """The text that a word of the smaller alphabet holds, if it holds text at all."""
     body = word.rstrip("=")
+    body = body.upper() if body.islower() else body
     if not _BASE32.fullmatch(body):
         return None
     try:
@@ -162,4 +168,6 @@ ALL = (
     Encoding((rb"[A-Za-z0-9+/_\-]{16}",), _base64),
     Encoding((rb"(?:[2-7][0-9A-Fa-f][ :,]?){8}",), _hex),
     Encoding(lookalikes.TRIGGERS, lookalikes.latin),
+    Encoding(wrapped.TRIGGERS, wrapped.joined),
+    Encoding(tables.TRIGGERS, tables.named_cells),
 )

@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from router.privacy.classify import Classifier
 from router.privacy.model import Classification, Entity
-from router.privacy.placeholders import Placeholders, TooManyValues
-from shared.errors import InvalidRequest
+from router.privacy.placeholders import Placeholders, Source, TooManyValues
+from shared.errors import InvalidRequest, StateUnavailable
 from shared.openai.facts import Endpoint
 from shared.openai.fields import FIELD_SIGN, named_values
 from shared.openai.text import TextPosition
@@ -57,13 +57,22 @@ class _Place:
         return self.at == "arguments"
 
 
+class _Finding(NamedTuple):
+    """What must not travel, as the text that it stands for, and where in its place it is written."""
+
+    kind: str
+    value: str
+    start: int
+    end: int
+
+
 class Masker:
     """Masks bodies with the classifier that found what to mask."""
 
     def __init__(self, classifier: Classifier) -> None:
         self._classifier = classifier
 
-    async def mask(self, endpoint: Endpoint, body: dict[str, Any], placeholders: Placeholders) -> MaskedBody | None:
+    async def mask(self, endpoint: Endpoint, body: dict[str, Any], source: Source) -> MaskedBody | None:
         """`body` without what was found in it, or None where it cannot be masked as a whole."""
         masked = copy.deepcopy(body)
         places = list(_places(masked))
@@ -72,11 +81,13 @@ class Masker:
         found = await self._classifier.locate(texts, size_bytes=size_bytes)
         if not found.complete:
             return None
-        placeholders.reserve(place.text for place in places)
+        findings = list(_findings(places, found.entities))
+        wanted = [(kind, value) for _, values in findings for kind, value, _, _ in values]
         try:
-            _replace(places, found.entities, placeholders)
+            placeholders = await source.prepared((place.text for place in places), wanted)
+            _replace(findings, placeholders)
             validate(endpoint, masked)
-        except (TooManyValues, InvalidRequest):
+        except (TooManyValues, InvalidRequest, StateUnavailable):
             return None
         raw = orjson.dumps(masked)
         again = await self._classifier.classify(masked, size_bytes=len(raw), raw=raw)
@@ -114,12 +125,8 @@ def _strings(holder: Any, at: int | str) -> Iterator[_Place]:
             yield from _strings(value, index)
 
 
-def _replace(places: Sequence[_Place], entities: Sequence[Entity], placeholders: Placeholders) -> None:
-    """Put placeholders into the places.
-
-    Raises:
-        TooManyValues: the map has no room for all of them.
-    """
+def _findings(places: Sequence[_Place], entities: Sequence[Entity]) -> Iterator[tuple[_Place, list[_Finding]]]:
+    """What was found in each place, in the order in which placeholders are numbered."""
     by_place: dict[int, list[Entity]] = {}
     for entity in entities:
         index, ahead_chars = map(int, entity.position.split())
@@ -127,10 +134,22 @@ def _replace(places: Sequence[_Place], entities: Sequence[Entity], placeholders:
             start = max(0, entity.start - ahead_chars)
             by_place.setdefault(index, []).append(replace(entity, start=start, end=entity.end - ahead_chars))
     for index in sorted(by_place):
-        place, pieces, behind = places[index], [], 0
+        place, found = places[index], []
         for kind, start, end in disjoint(by_place[index]):
             value = place.text[start:end]
-            value = _unescaped(value) if place.is_json else value
+            found.append(_Finding(kind, _unescaped(value) if place.is_json else value, start, end))
+        yield place, found
+
+
+def _replace(findings: Sequence[tuple[_Place, list[_Finding]]], placeholders: Placeholders) -> None:
+    """Put placeholders into the places.
+
+    Raises:
+        TooManyValues: the map has no room for all of them.
+    """
+    for place, found in findings:
+        pieces, behind = [], 0
+        for kind, value, start, end in found:
             pieces += [place.text[behind:start], placeholders.stand_in(kind, value)]
             behind = end
         place.holder[place.at] = "".join(pieces) + place.text[behind:]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 Span = tuple[int, int]
 """Character offsets `[start, end)`."""
@@ -36,8 +36,7 @@ _LEFT_ALONE = frozenset("，！？；：（）、。「」")
 """Punctuation of ordinary East Asian text that no recogniser asks for: folding it would only cost time."""
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """A text as recognisers read it. `to_sent` maps one of its spans to the text as it was sent."""
 
     text: str
@@ -129,6 +128,8 @@ _ASCII_OF_LATIN = bytes(code if code < 0x80 else ord("?") for code in range(256)
 
 def ascii_of(text: str) -> bytes:
     """`text` with `?` for any other character: one byte a character, so that one alphabet serves all scripts."""
+    if text.isascii():
+        return text.encode()
     encoded = _as_latin(text)
     return text.encode("ascii", "replace") if encoded is None else encoded.translate(_ASCII_OF_LATIN)
 

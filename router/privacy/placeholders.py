@@ -1,7 +1,8 @@
 """Typed placeholders for values that must not travel, and the way back from one to its value.
 
 `[CARD_1]` stands for the first card of a conversation wherever it is written again, in whatever grouping. The map
-lives in memory alone, for one request or one session, and has a bound.
+lives in memory alone, for one request or one session, and has a bound. Where several processes serve a session, one of
+them gives out its names, and the others learn them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,17 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, Protocol
 from urllib.parse import unquote
 
 MAX_VALUES = 4_096
 MAX_VALUE_CHARS = 1024 * 1024
 """Characters of all values of one map together."""
 MAX_PLACEHOLDER_CHARS = 64
+MAX_TAKEN = 65_536
+"""Names that texts of the caller already say, and that are therefore never given out."""
 _PLACEHOLDER = re.compile(r"(?i)\[([a-z][a-z0-9]*(?:\\{0,2}_[a-z0-9]+)*\\{0,2}_[0-9]{1,5})\\{0,2}\]")
 """As it was sent, in any case, or with the backslashes that Markdown wants before an underscore."""
 _NAME = re.compile(r"(?i)(?<![a-z0-9])([a-z][a-z0-9]{0,40}(?:\\{0,2}_[a-z0-9]{1,40}){0,8}\\{0,2}_[0-9]{1,5})(?![0-9])")
@@ -31,6 +36,31 @@ _GROUPING = re.compile(r"[\s().\-/]+")
 
 class TooManyValues(Exception):
     """The map is full: the text cannot be masked as a whole."""
+
+
+class Entry(NamedTuple):
+    """One placeholder's name, the kind of its value, and the value."""
+
+    name: str
+    kind: str
+    value: str
+
+
+class Source(Protocol):
+    """Where the placeholders of one conversation come from."""
+
+    @property
+    def chars(self) -> int:
+        """Characters of the values that are held here."""
+
+    async def prepared(self, texts: Iterable[str], wanted: Sequence[tuple[str, str]]) -> Placeholders:
+        """A map that stands in for what is `wanted` (kind and value, in the order in which names are given), and in
+        which no name is given out that `texts` say.
+
+        Raises:
+            TooManyValues: there is no room for all of them.
+            StateUnavailable: who gives out the names does not answer.
+        """
 
 
 class Room:
@@ -54,8 +84,9 @@ class Room:
 class Placeholders:
     """The map of one conversation."""
 
-    def __init__(self, room: Room | None = None) -> None:
-        """`room` is shared with other maps; None: this one has its own."""
+    def __init__(self, room: Room | None = None, *, gives: bool = True) -> None:
+        """`room` is shared with other maps; None: this one has its own. `gives`: new names are given out here."""
+        self._gives = gives
         self._room = room or Room(MAX_VALUE_CHARS)
         self._names: dict[tuple[str, str], str] = {}
         self._values: dict[str, str] = {}
@@ -66,28 +97,49 @@ class Placeholders:
     def __len__(self) -> int:
         return len(self._values)
 
-    def reserve(self, texts: Iterable[str]) -> None:
-        """Never give out what the caller's own `texts` already say, in whatever brackets, escapes and characters: an
-        answer may write it as it was meant."""
-        for text in texts:
-            for form in _forms_of(text):
-                self._taken.update(name for name in _names_in(form) if name not in self._values)
+    async def prepared(self, texts: Iterable[str], wanted: Sequence[tuple[str, str]]) -> Placeholders:
+        """As `Source`: this very map, which gives out names as they are asked for."""
+        self.reserve(names_said(texts))
+        return self
+
+    def reserve(self, names: Iterable[str]) -> None:
+        """Never give out `names`: an answer may write one as the caller meant it.
+
+        Raises:
+            TooManyValues: they are more than can be remembered.
+        """
+        self._taken.update(name for name in names if name not in self._values)
+        if len(self._taken) > MAX_TAKEN:
+            raise TooManyValues
+
+    def entries(self, after: int = 0) -> list[Entry]:
+        """What was given out, in that order, without the first `after`."""
+        return [Entry(name, kind, self._values[name]) for (kind, _), name in islice(self._names.items(), after, None)]
+
+    def learn(self, entry: Entry) -> None:
+        """Take over what another process gave out.
+
+        Raises:
+            TooManyValues: the map is full.
+        """
+        if entry.name not in self._values:
+            self._make_room(entry.value)
+            self._keep((entry.kind, _identity(entry.value)), entry.name, entry.value)
 
     def stand_in(self, kind: str, value: str) -> str:
         """The placeholder of `value`: the same one each time.
 
         Raises:
-            TooManyValues: the map is full.
+            TooManyValues: the map is full, or its names are given out elsewhere and this value has none.
         """
         identity = (kind, _identity(value))
         name = self._names.get(identity)
         if name is None:
-            within = len(self._values) < MAX_VALUES and self.chars + len(value) <= MAX_VALUE_CHARS
-            if not within or not self._room.take(len(value)):
+            if not self._gives:
                 raise TooManyValues
-            name = self._names[identity] = self._next_name(kind)
-            self._values[name] = value
-            self.chars += len(value)
+            self._make_room(value)
+            name = self._next_name(kind)
+            self._keep(identity, name, value)
         return f"[{name}]"
 
     def restored(self, text: str, written: Callable[[str], str]) -> str:
@@ -100,6 +152,16 @@ class Placeholders:
             return match[0] if value is None else written(value)
 
         return _PLACEHOLDER.sub(value_of, text)
+
+    def _make_room(self, value: str) -> None:
+        within = len(self._values) < MAX_VALUES and self.chars + len(value) <= MAX_VALUE_CHARS
+        if not within or not self._room.take(len(value)):
+            raise TooManyValues
+
+    def _keep(self, identity: tuple[str, str], name: str, value: str) -> None:
+        self._names[identity] = name
+        self._values[name] = value
+        self.chars += len(value)
 
     def _next_name(self, kind: str) -> str:
         stem = re.sub(r"[^A-Z0-9]+", "_", kind.upper()).strip("_")[:40] or "VALUE"
@@ -131,6 +193,11 @@ class Restorer:
         """What was still held back."""
         held, self._held = self._held, ""
         return held
+
+
+def names_said(texts: Iterable[str]) -> set[str]:
+    """Names of placeholders that `texts` say, in whatever brackets, escapes and characters."""
+    return {name for text in texts for form in _forms_of(text) for name in _names_in(form)}
 
 
 def _names_in(text: str) -> Iterator[str]:

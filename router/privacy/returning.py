@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -42,20 +43,32 @@ class Answers:
         `scan` is what a rule says of scanning them (None: nothing).
         `placeholders` is the map of a body that a cloud got masked: values come back only after the scan, which
         would take them out again."""
+        if placeholders is None and not scan and (scan is False or not self._scanned):
+            return {}
         tiers: tuple[Tier, ...] = ("edge", "cloud")
         scanned = self._scanned if scan is None else frozenset(tiers) if scan else frozenset()
         made: dict[Tier, NewFilter] = {}
         for tier in tiers:
             restoring = placeholders if tier == "cloud" else None
             if tier in scanned or restoring is not None:
-                made[tier] = self._maker(scans=tier in scanned, placeholders=restoring)
+                made[tier] = _Filters(self._scanner if tier in scanned else None, restoring, self._on_found)
         return made
 
-    def _maker(self, *, scans: bool, placeholders: Placeholders | None) -> NewFilter:
-        def make(is_json: bool) -> TextFilter:
-            filters: list[TextFilter] = [AnswerScan(self._scanner, self._on_found)] if scans else []
-            if placeholders is not None:
-                filters.append(Restorer(placeholders, json_written if is_json else as_it_is))
-            return Chain(filters)
 
-        return make
+@dataclass(frozen=True, slots=True)
+class _Filters:
+    """The filters of one answer: `scanner` where it is scanned, `placeholders` where values come back."""
+
+    scanner: TextScanner | None
+    placeholders: Placeholders | None = field(repr=False)
+    on_found: Callable[[str], None]
+
+    @property
+    def keeps_tokens(self) -> bool:
+        return self.scanner is None
+
+    def __call__(self, is_json: bool, /) -> TextFilter:
+        filters: list[TextFilter] = [] if self.scanner is None else [AnswerScan(self.scanner, self.on_found)]
+        if self.placeholders is not None:
+            filters.append(Restorer(self.placeholders, json_written if is_json else as_it_is))
+        return Chain(filters)

@@ -6,7 +6,9 @@ and encodings could apply, run those. A text that cannot be scanned to its end m
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from router.privacy import encodings
 from router.privacy.database import compiled
@@ -25,6 +27,11 @@ DEFAULT_LIMIT_CHARS = 16 * 1024 * 1024
 """Characters scanned for one body, decoded ones included; beyond it the body is unknown."""
 MAX_ENTITIES = 4_096
 _TICKS_PER_CHECK = 256
+_ROLES = ("user", "assistant", "system", "developer", "tool", "function")
+"""Words that stand in every request; with patterns of an operator's own even they may be findings."""
+_MOST_CLEAN = 64
+_PIECE_CHARS = 16
+"""Letters alone that are more than a word of a sentence."""
 
 
 class _Stopped(Exception):
@@ -54,6 +61,14 @@ class Scanner:
         self._folder = Folder()
         self._media = len(self._recognisers) + len(encodings.ALL)
         self._database = compiled(patterns_of(self._recognisers), kept)
+        self._clean = self._clean_roles()
+
+    def with_more(self, own: Sequence[Recogniser]) -> Scanner:
+        """The same scanner, which finds what `own` finds too. They have no triggers: nothing is compiled anew."""
+        wider = copy.copy(self)
+        wider._untriggered = (*self._untriggered, *own)
+        wider._clean = wider._clean_roles()
+        return wider
 
     def scan(self, texts: Iterable[TextPosition], *, expired: Callable[[], bool] | None = None) -> Classification:
         """The conclusion over `texts`. `expired` is asked often; once it is true the scan ends as `unknown`."""
@@ -61,13 +76,32 @@ class Scanner:
         cause: str | None = None
         try:
             for text in texts:
+                if text.text in self._clean:
+                    continue
+                before = len(run.entities)
                 self._scan_view(run, text, self._folder.view(text.text), MAX_DEPTH)
+                if text.position == "model" and len(run.entities) == before and not run.unread:
+                    self._note_model(text.text)
         except _Stopped as stopped:
             cause = stopped.cause
         if cause is None and run.unread:
             cause = "undecodable"
         privacy_class = PrivacyClass.UNKNOWN if cause else strictest(*run.classes)
         return Classification(privacy_class, tuple(run.entities), complete=cause is None, cause=cause)
+
+    def _note_model(self, name: str) -> None:
+        """Remember the name of a model that holds nothing: nearly every request names one of a few."""
+        if len(self._clean) < _MOST_CLEAN and not self._plugins:
+            self._clean.add(name)
+
+    def _clean_roles(self) -> set[str]:
+        return set() if self._plugins else {word for word in _ROLES if self._holds_nothing(word)}
+
+    def _holds_nothing(self, word: str) -> bool:
+        """Whether nothing is found in a word by itself."""
+        run = _Run(self._limit_chars, None)
+        self._scan_view(run, TextPosition("role", word), self._folder.view(word), MAX_DEPTH)
+        return not run.entities and not run.unread
 
     def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int) -> None:
         run.spend(len(view.text))
@@ -112,7 +146,14 @@ class Scanner:
         value = text.text[start:end]
         # In joined texts, most of what lies within one was found there; what needed a word from another was not.
         if not text.is_within_one(start, end) or not run.knows(kind, value):
-            run.add(Entity(kind, text.position, start, end, score), privacy_class, value)
+            run.add(Entity(kind, text.position, start, end, score, _is_cut(text, start, end)), privacy_class, value)
+
+
+def _is_cut(text: TextPosition, start: int, end: int) -> bool:
+    """Whether a finding consists of pieces of several texts. A word behind a token that ends a turn is no piece."""
+    bounds = [start, *(seam for seam in text.seams if start < seam < end), end]
+    pieces = [text.text[left:right] for left, right in pairwise(bounds)]
+    return sum(len(piece) >= _PIECE_CHARS or any(map(str.isdigit, piece)) for piece in pieces) > 1
 
 
 def patterns_of(recognisers: Sequence[Recogniser]) -> list[tuple[int, bytes]]:

@@ -57,4 +57,15 @@ class PolicyDefaults(Frozen):
     )
     default_output_tokens: int = Field(256, ge=1, description="Answer length assumed when the caller sets none.")
     hysteresis_ratio: float = Field(0.2, ge=0, lt=1, description="Margin by which a tier must be better to switch.")
+    stream_wait_limit_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Longest that a stream may be expected to stand in an edge agent's line until its first token, by "
+        "the rates that the agent reports; beyond it the agent is not asked. Unset: timeouts.first_token_s.",
+    )
+    whole_wait_limit_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="The same for answers that are not streamed. Unset: timeouts.answer_s.",
+    )
     dwell_ms: int = Field(5_000, ge=0, description="How long a tier stays in use before a return is considered.")

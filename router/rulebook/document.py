@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from router.policy.model import Mode, Reason, Route
 from router.rulebook.defaults import Frozen, PolicyDefaults
+from router.rulebook.looked_for import PatternSettings, WordList
 from shared.fleet import Zone
 from shared.openai.wire import MAX_OUTPUT_TOKENS
 from shared.privacy import Action, PrivacyClass
@@ -223,4 +224,17 @@ class PolicyDocument(Frozen):
     rules: tuple[RuleDocument, ...] = Field(
         default=(), max_length=256, description="Rules; the first that matches acts."
     )
+    patterns: tuple[PatternSettings, ...] = Field(
+        default=(), max_length=256, description="Regular expressions of your own, beside those of the settings."
+    )
+    word_lists: tuple[WordList, ...] = Field(
+        default=(), max_length=256, description="Words of your own, beside those of the settings."
+    )
     cases: tuple[CaseDocument, ...] = Field(default=(), max_length=4_096, description="Cases for `policy test`.")
+
+    @property
+    def own_kinds(self) -> dict[str, PrivacyClass]:
+        """Kinds that the file itself looks for, and their classes."""
+        kinds: dict[str, PrivacyClass] = {each.kind: each.privacy_class for each in self.patterns}
+        kinds.update((each.kind, each.privacy_class) for each in self.word_lists)
+        return kinds

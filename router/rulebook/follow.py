@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from router.policy.model import Policy
+from router.privacy.recognisers.model import Recogniser
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import PolicyDocument
-from router.rulebook.load import Vocabulary, parse, policy_of, read
+from router.rulebook.load import Vocabulary, looked_for, parse, policy_of, read
 from router.rulebook.week import week_minute
 from shared import logs
 from shared.clock import Clock
@@ -18,6 +19,8 @@ from shared.errors import SettingsError
 
 OnReload = Callable[[str, Policy], None]
 """Told the outcome of a reload, `applied`, `unchanged` or `refused`, and the policy in force after it."""
+LookFor = Callable[[Sequence[Recogniser]], None]
+"""Given what the policy that comes into force looks for, before anything is decided by it."""
 
 
 class PolicyFollower:
@@ -31,6 +34,7 @@ class PolicyFollower:
         clock: Clock,
         *,
         on_reload: OnReload = lambda outcome, policy: None,
+        look_for: LookFor = lambda own: None,
     ) -> None:
         """Raises: SettingsError: there is no valid policy to begin with."""
         self._path = path
@@ -42,8 +46,11 @@ class PolicyFollower:
         self._wanted = asyncio.Event()
         self._judged: bytes | None = None if path is None else read(path, only_files=True)
         self._fault: str | None = None
-        self._policy = self._policy_in(self._judged)
+        self._look_for = look_for
+        self._policy, own = self._read(self._judged)
+        look_for(own)
         self._zone = ZoneInfo(self._policy.time_zone)
+        self._week_minute: tuple[int, ZoneInfo, int] | None = None
 
     @property
     def policy(self) -> Policy:
@@ -62,7 +69,10 @@ class PolicyFollower:
 
     def week_minute(self) -> int:
         """Now, as the policy's rules read it."""
-        return week_minute(self._clock.unix_s(), self._zone)
+        minute = int(self._clock.unix_s() // 60)
+        if self._week_minute is None or self._week_minute[:2] != (minute, self._zone):
+            self._week_minute = (minute, self._zone, week_minute(minute * 60, self._zone))
+        return self._week_minute[2]
 
     def reload_soon(self) -> None:
         """Read the file again without waiting for the next look, as after SIGHUP."""
@@ -87,10 +97,11 @@ class PolicyFollower:
                     self._on_reload("unchanged", self._policy)
                 return
             self._judged = raw
-            policy = self._policy_in(raw)
+            policy, own = await asyncio.to_thread(self._read, raw)
         except SettingsError as error:
             self._refuse(error)
             return
+        self._look_for(own)
         self._fault, self._policy, self._zone = None, policy, ZoneInfo(policy.time_zone)
         self._log.info("policy_applied", digest=policy.digest, rules=len(policy.rules))
         self._on_reload("applied", policy)
@@ -104,10 +115,12 @@ class PolicyFollower:
             self._log.error("policy_refused", error=error.message, digest_in_force=self._policy.digest)
             self._on_reload("refused", self._policy)
 
-    def _policy_in(self, raw: bytes | None) -> Policy:
+    def _read(self, raw: bytes | None) -> tuple[Policy, tuple[Recogniser, ...]]:
+        """The policy in `raw`, and what it looks for."""
         if raw is None or self._path is None:
-            return policy_of(PolicyDocument(), self._base, self._known)
-        return policy_of(parse(raw, self._path), self._base, self._known, self._path, raw)
+            return policy_of(PolicyDocument(), self._base, self._known), ()
+        document = parse(raw, self._path)
+        return policy_of(document, self._base, self._known, self._path, raw), looked_for(document)
 
     async def _pause(self, interval_s: float) -> None:
         """Return after the interval, or as soon as a reload is asked for."""

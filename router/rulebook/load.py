@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -16,8 +16,11 @@ from pydantic import ValidationError
 
 from router.policy.model import Act, Cost, Match, Policy, Rule, Slo
 from router.policy.rules import build_policy
+from router.privacy.recognisers.model import Recogniser
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import PolicyDocument, RuleDocument
+from router.rulebook.finders import recognisers_of
+from router.rulebook.looked_for import digest_of
 from router.rulebook.names import homes_of, names_at
 from router.rulebook.places import line_of, mark_of, place_of
 from shared.errors import SettingsError
@@ -97,9 +100,11 @@ def parse(raw: bytes, path: Path) -> PolicyDocument:
         at = place_of(path, root.start_mark)
         raise SettingsError(f"The policy file {at}: it must be a mapping.", param="router.policy.file")
     try:
-        return PolicyDocument.model_validate(value)
+        document = PolicyDocument.model_validate(value)
     except ValidationError as error:
         raise _translated(error, path, root) from None
+    _refuse_equal_names(document, path, root)
+    return document
 
 
 def policy_of(
@@ -113,10 +118,12 @@ def policy_of(
     was read from, stand in messages.
 
     Raises:
-        SettingsError: a name is not known, or a rule lets out more than it says; `param` names the place.
+        SettingsError: a name is not known, a rule lets out more than it says, or a pattern or list of words cannot be
+            used; `param` names the place.
     """
     try:
-        _refuse_unknown_names(document, known)
+        _refuse_unknown_names(document, replace(known, kinds=known.kinds | document.own_kinds.keys()))
+        looked_for(document)
         return _built(document, base)
     except SettingsError as error:
         if path is None:
@@ -124,6 +131,15 @@ def policy_of(
         line = None if raw is None else line_of(_Loader(raw.decode()).get_single_node(), error.param or "")
         place = f"{path}" if line is None else f"{path}, line {line}"
         raise SettingsError(f"{place}: {error.message}", param=error.param) from None
+
+
+def looked_for(document: PolicyDocument) -> tuple[Recogniser, ...]:
+    """Recognisers of the patterns and words in `document`.
+
+    Raises:
+        SettingsError: one of them cannot be used, which `policy_of` would have refused.
+    """
+    return tuple(recognisers_of(document.patterns, document.word_lists))
 
 
 def _built(document: PolicyDocument, base: PolicyDefaults) -> Policy:
@@ -140,7 +156,14 @@ def _built(document: PolicyDocument, base: PolicyDefaults) -> Policy:
         cost=Cost(**defaults.cost.model_dump()),
         rules=[_rule(each) for each in document.rules],
         time_zone=document.time_zone,
+        stream_wait_ms=_ms(defaults.stream_wait_limit_s),
+        whole_wait_ms=_ms(defaults.whole_wait_limit_s),
+        looks_for=digest_of(document.patterns, document.word_lists),
     )
+
+
+def _ms(limit_s: float | None) -> float | None:
+    return None if limit_s is None else limit_s * 1000
 
 
 def _rule(document: RuleDocument) -> Rule:
@@ -171,6 +194,19 @@ def _rule(document: RuleDocument) -> Rule:
             hedge_ms=act.hedge_ms,
         ),
     )
+
+
+def _refuse_equal_names(document: PolicyDocument, path: Path, root: yaml.Node) -> None:
+    """Refuse the second of two rules of one name, in its own line: by the name alone, the first would be found."""
+    first: dict[str, int] = {}
+    for at, rule in enumerate(document.rules):
+        if first.setdefault(rule.name, at) != at:
+            other = mark_of(root, ("rules", first[rule.name], "name")).line + 1
+            raise SettingsError(
+                f"{place_of(path, mark_of(root, ('rules', at, 'name')))}: rules.{at}.name: another rule is named "
+                f"{rule.name}, in line {other}: the log could not tell them apart.",
+                param=f"rules.{at}.name",
+            )
 
 
 def _refuse_unknown_names(document: PolicyDocument, known: Vocabulary) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+_INDEXED = re.compile(r"(patterns|word_lists)\[([0-9]+)\]")
 
 
 def place_of(path: Path, mark: Any) -> str:
@@ -30,8 +33,11 @@ def mark_of(node: yaml.Node | None, place: Sequence[int | str]) -> Any:
 
 
 def line_of(root: yaml.Node | None, param: str) -> int | None:
-    """The line of `rules.NAME.match.entities`, `cases.NUMBER.request` or `defaults.mode`, counted from 1."""
+    """The line of `rules.NAME.match.entities`, `cases.NUMBER.request`, `patterns[INDEX]` or `defaults.mode`, counted
+    from 1."""
     parts: list[int | str] = list(param.split("."))
+    if (indexed := _INDEXED.fullmatch(param)) is not None:
+        parts = [indexed[1], int(indexed[2])]
     if parts[0] == "cases" and len(parts) > 1 and str(parts[1]).isdigit():
         parts[1] = int(parts[1]) - 1
     if parts[:2] == ["router", "policy"]:

@@ -1,10 +1,10 @@
-"""What the parent keeps for its workers: fleet state, counts of limits, the one audit log, and metrics of the dead."""
+"""What the parent keeps for its workers: fleet state, counts of limits, sessions, the one audit log, what the console
+shows, and metrics of the dead."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,15 @@ from typing import Any
 from router.audit.log import Storage
 from router.limits.memory import MemoryLimiter
 from router.limits.port import Bound, Demand, Standing
+from router.privacy.sessions import Sessions
 from router.workers.beats import beat_in, beat_out
 from router.workers.channel import Channel, Handler
+from router.workers.sessions import ParentSessions
+from router.workers.views import Views
 from shared.clock import Clock
 from shared.errors import StateUnavailable
 from shared.gathering import Snapshot, added
 from shared.keys import KeyLimits
-from shared.privacy import PrivacyClass, strictest
 from shared.state.memory import MemoryStateStore
 
 _GATHER_S = 1.0
@@ -29,15 +31,15 @@ _SCRAPE_LIMIT_S = 2.0
 class Hub:
     """Serves the workers on a Unix socket. Runs in the parent's event loop."""
 
-    def __init__(self, storage: Storage, clock: Clock, *, ttl_s: float, sessions: int) -> None:
-        """`sessions` bounds the pins that are remembered."""
+    def __init__(self, storage: Storage, clock: Clock, sessions: Sessions, *, ttl_s: float) -> None:
+        """`ttl_s` is how long a silent agent is listed."""
         self._storage = storage
         self._clock = clock
         self._store = MemoryStateStore(clock, ttl_s=ttl_s)
         self._limiter = MemoryLimiter(clock)
         self._writing = asyncio.Lock()
-        self._pins: OrderedDict[str, PrivacyClass] = OrderedDict()
-        self._sessions = sessions
+        self._sessions = ParentSessions(sessions)
+        self._views = Views(clock)
         self._latest: dict[Channel, Snapshot] = {}
         self._ended: Snapshot = []
         self._server: asyncio.Server | None = None
@@ -57,11 +59,27 @@ class Hub:
         """Keep the counts of all workers at hand, for ever."""
         while True:
             await self._clock.sleep(_GATHER_S)
+            self._views.close_second()
             await asyncio.gather(*(self._fetch(channel) for channel in list(self._latest)))
 
     async def _joined(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         held: set[tuple[str, str]] = set()
         own: list[Channel] = []
+        channel = Channel(reader, writer, self._handlers(own, held))
+        own.append(channel)
+        self._latest[channel] = []
+        self._views.joined(channel)
+        try:
+            await channel.run()
+        finally:
+            # A worker that died runs nothing any more, and what it had counted stays counted.
+            self._views.left(channel)
+            for holder, lease in held:
+                self._limiter.release(holder, lease)
+            self._ended = added(self._ended, self._latest.pop(channel))
+
+    def _handlers(self, own: list[Channel], held: set[tuple[str, str]]) -> dict[str, Handler]:
+        """What one worker may ask; `own` is its channel once there is one, `held` the leases that it holds."""
 
         async def gather(value: Snapshot) -> list[Snapshot]:
             self._latest[own[0]] = value
@@ -83,18 +101,23 @@ class Hub:
             standing = Standing(**{**value[1], "refused": refused and Bound(refused)})
             self._limiter.settled(demand, standing, value[2])
 
-        shared: dict[str, Handler] = {"publish": self._publish, "reports": self._reports, "forget": self._store.forget}
-        audit: dict[str, Handler] = {"append": self._append, "sync": self._sync, "pin": self._pin}
-        channel = Channel(reader, writer, {**shared, **audit, "gather": gather, "take": take, "settle": settle})
-        own.append(channel)
-        self._latest[channel] = []
-        try:
-            await channel.run()
-        finally:
-            # A worker that died runs nothing any more, and what it had counted stays counted.
-            for holder, lease in held:
-                self._limiter.release(holder, lease)
-            self._ended = added(self._ended, self._latest.pop(channel))
+        async def append(records: list[dict[str, Any]]) -> None:
+            async with self._writing:
+                await asyncio.to_thread(self._storage.append, records)
+            self._views.wrote(own[0], records)
+
+        async def views(news: dict[str, Any]) -> dict[str, Any]:
+            return self._views.exchange(own[0], news)
+
+        sessions, store = self._sessions, self._store
+        of_sessions: dict[str, Handler] = {
+            "pin": sessions.pin,
+            "pin_of": sessions.pin_of,
+            "stand_in": sessions.stand_in,
+        }
+        fleet: dict[str, Handler] = {"publish": self._publish, "reports": self._reports, "forget": store.forget}
+        limits: dict[str, Handler] = {"gather": gather, "take": take, "settle": settle}
+        return {**of_sessions, **fleet, **limits, "append": append, "sync": self._sync, "views": views}
 
     async def _fetch(self, channel: Channel) -> None:
         with contextlib.suppress(StateUnavailable):
@@ -114,20 +137,9 @@ class Hub:
             rows.append([beat.backend_id, now_ms - report.received_ms, value])
         return rows
 
-    async def _append(self, records: list[dict[str, Any]]) -> None:
-        async with self._writing:
-            await asyncio.to_thread(self._storage.append, records)
-
     async def _sync(self, _: Any) -> None:
         async with self._writing:
             await asyncio.to_thread(self._storage.sync)
-
-    async def _pin(self, value: dict[str, str]) -> str:
-        session, before = value["session"], self._pins.pop(value["session"], PrivacyClass.PUBLIC)
-        self._pins[session] = strictest(before, PrivacyClass(value["class"]))
-        if len(self._pins) > self._sessions:
-            self._pins.popitem(last=False)
-        return before
 
 
 def _demand(value: dict[str, Any]) -> Demand:

@@ -16,7 +16,6 @@ from shared.clock import Clock
 from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat
 from shared.gathering import Snapshot
-from shared.privacy import PrivacyClass
 from shared.state.port import Report, Signed
 
 _APPEND_LIMIT_S = 30.0
@@ -61,9 +60,10 @@ class Member:
         found: list[Snapshot] = await self.ask("gather", own)
         return found
 
-    async def pinned(self, session: bytes, tighten: PrivacyClass) -> PrivacyClass:
-        """The class that any worker holds that session to; from now on at least `tighten`."""
-        return PrivacyClass(await self.ask("pin", {"session": session.hex(), "class": tighten}))
+    async def exchange(self, news: Mapping[str, Any]) -> dict[str, Any]:
+        """As `router.admin.pulse.Family`."""
+        told: dict[str, Any] = await self.ask("views", dict(news))
+        return told
 
     async def _metrics(self, _: Any) -> Snapshot:
         return self.snapshot()
@@ -81,7 +81,7 @@ class MemberStore:
         return bool(await self._member.ask("publish", beat_out(heartbeat, signed)))
 
     async def reports(self) -> tuple[Report, ...]:
-        known = {name: [r.heartbeat.instance, r.heartbeat.sequence] for name, r in self._seen.items()}
+        known = {name: [r.instance, r.sequence] for name, r in self._seen.items()}
         rows = await self._member.ask("reports", known)
         now_ms, seen = self._clock.now_ms(), {}
         for name, age_ms, value in rows:

@@ -1,4 +1,4 @@
-"""Checks the machine: interpreter, native library, compiler, memory, disk, ports, Redis, model store."""
+"""Checks the machine: interpreter, native library, compiler, memory, disk, settings, ports, Redis, model store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import platform
 import shutil
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from shared.launcher.settings import UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
 from shared.settings import home, load
 
+SETTINGS_GROUP = "isthmus.settings"
 _GIB = 1024**3
 _PYTHONS = ((3, 11), (3, 12))
 _MEMORY_BYTES = {"edge": _GIB, "cloud": 6 * _GIB}
@@ -35,6 +37,7 @@ def check(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
         if tier in installed:
             yield _memory(tier, needed_bytes)
     yield from _disk(installed)
+    yield from _settings(installed, config)
     yield from _ports(installed, config)
     yield _redis()
     yield from _stores(installed, config)
@@ -83,6 +86,21 @@ def _disk(installed: frozenset[str]) -> Iterator[Finding]:
     else:
         advice = f"A first start takes {needed_bytes / _GIB:.1f} GiB: free some, or set ISTHMUS_HOME to another disk"
         yield Finding("shared", "disk", Verdict.NOTE, found, advice)
+
+
+def _settings(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
+    """Whether each section of the settings file, and the environment over it, would be taken."""
+    for point in sorted(entry_points(group=SETTINGS_GROUP), key=lambda each: each.name):
+        if point.name in TIERS and point.name not in installed:
+            continue
+        try:
+            load(point.load(), point.name, config)
+        except SettingsError as error:
+            yield Finding(point.name, "settings", Verdict.MISSING, "refused", error.message)
+        except ImportError:  # its packages are not installed, which is a finding of its own
+            continue
+        else:
+            yield Finding(point.name, "settings", Verdict.OK, "good")
 
 
 def _ports(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from shared import logs
-from shared.errors import InvalidRequest, IsthmusError, NotFound, PayloadTooLarge
+from shared.errors import InvalidRequest, IsthmusError, MethodNotAllowed, NotFound, PayloadTooLarge
 from shared.identifiers import Identifiers
 from shared.openai.envelope import envelope_bytes
 
@@ -35,6 +35,10 @@ def error_response(error: IsthmusError, *, close: bool = False, body: bytes | No
     response = web.Response(status=error.status, body=content, content_type="application/json")
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
+    if isinstance(error, MethodNotAllowed):
+        response.headers["Allow"] = ", ".join(error.allowed)
+    if error.is_final:
+        response.headers["x-should-retry"] = "false"  # OpenAI's clients heed it
     if error.status == 401:
         response.headers["WWW-Authenticate"] = "Bearer"
     if close or error.status in (401, 413, 415):
@@ -87,7 +91,9 @@ def _answer(request: web.Request, error: IsthmusError, shape: Shape) -> web.Resp
 
 
 def _of_http(error: web.HTTPException) -> IsthmusError:
-    if error.status in (404, 405):
+    if isinstance(error, web.HTTPMethodNotAllowed):
+        return MethodNotAllowed.of(error.allowed_methods)
+    if error.status == 404:
         return NotFound("There is no such route.", code="unknown_route")
     if error.status == 413:
         return PayloadTooLarge("The body is larger than the limit.")

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from shared.http.direct import DirectResponse
+from shared.http.tracing import TRACE_ID_HEADER, span_of
+
 EVENT_STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
     "Cache-Control": "no-cache",
@@ -13,17 +16,25 @@ EVENT_STREAM_HEADERS = {
 }
 
 
-class EventStream(web.StreamResponse):
-    """A stream whose head goes out together with its first bytes: one write to the socket instead of two."""
-
-    _send_headers_immediately = False  # aiohttp's own switch, which `web.Response` uses for the same end
-
-
 async def open_stream(request: web.Request, headers: Mapping[str, str]) -> web.StreamResponse:
     """Commit status 200 and start an event stream with `headers` added; they leave with what is written first."""
-    response = EventStream(status=200, headers={**EVENT_STREAM_HEADERS, **headers})
+    response = _stream(request, headers)
     await response.prepare(request)
     return response
+
+
+def begin_stream(request: web.Request, headers: Mapping[str, str]) -> DirectResponse:
+    """The same on the short way, where no application adds anything to an answer, for who cannot wait."""
+    response = _stream(request, headers)
+    response.begin(request)
+    return response
+
+
+def _stream(request: web.Request, headers: Mapping[str, str]) -> DirectResponse:
+    told = {**EVENT_STREAM_HEADERS, **headers}
+    if (trace_id := span_of(request).trace_id) is not None:
+        told[TRACE_ID_HEADER] = trace_id
+    return DirectResponse(headers=told)
 
 
 async def break_stream(response: web.StreamResponse, event: bytes) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import signal
 import socket
 import ssl
-from collections.abc import Iterator
 
 from aiohttp import web
 
@@ -35,23 +34,24 @@ class Lifecycle:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        """Count one request for as long as the block runs.
+    def request(self) -> Lifecycle:
+        """Count one request for as long as the block of this runs, as in `with lifecycle.request():`.
 
         Raises:
             Draining: the process takes no new work.
         """
         if self.draining:
             raise Draining("This process is shutting down.")
+        return self
+
+    def __enter__(self) -> None:
         self.in_flight += 1
         self._idle.clear()
-        try:
-            yield
-        finally:
-            self.in_flight -= 1
-            if self.in_flight == 0:
-                self._idle.set()
+
+    def __exit__(self, *_: object) -> None:
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            self._idle.set()
 
     async def drain(self, limit_s: float) -> bool:
         """Stop taking work and wait for what runs; False when `limit_s` passed first."""

@@ -1,21 +1,30 @@
 """An HTTP server whose every answer is in the OpenAI envelope, also to what is no HTTP at all.
 
-The library answers a request that it cannot parse with plain text that quotes the request, and writes the same into
-the log. Neither must happen: what cannot be parsed may hold a key or a prompt.
+The library answers a request that it cannot parse, and one that expects what it does not know, with plain text that
+quotes the request, and writes the same into the log. Neither must happen: what is quoted may hold a key or a prompt.
 """
 
 from __future__ import annotations
 
-from aiohttp import web
+from collections.abc import Awaitable
+
+from aiohttp import HttpVersion11, web
 from aiohttp.web_protocol import RequestHandler
 
 from shared import logs
-from shared.errors import InvalidRequest, IsthmusError, PayloadTooLarge
-from shared.http.errors import error_response
+from shared.errors import ExpectationFailed, InvalidRequest, IsthmusError, PayloadTooLarge
+from shared.http.direct import DIRECT, Handle, directly
+from shared.http.errors import error_response, request_id_of
+from shared.identifiers import Identifiers
 
 
 class _Handler(RequestHandler):
     __slots__ = ()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """The library does this after every read of a body. Where nothing was held up, nothing goes on."""
+        if self._reading_paused or self._buffer_paused:
+            super().resume_reading(resume_parser)
 
     def handle_error(
         self,
@@ -43,7 +52,32 @@ class Runner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
         server.__class__ = _Server  # an application builds its server itself, and takes no other class for it
+        server.request_handler = _expecting_little(server.request_handler)
+        handlers = self.app.get(DIRECT)
+        if handlers:
+            server.request_handler = directly(server.request_handler, handlers, self.app.middlewares)
         return server
+
+
+def _expecting_little(app: Handle) -> Handle:
+    """`app`, which is spared requests whose `Expect` is anything but the one expectation that HTTP knows (RFC 9110,
+    10.1.1). Before HTTP/1.1 there were none, and the header says nothing."""
+    ids = Identifiers()
+
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        error = ExpectationFailed("The only expectation that can be met is 100-continue.", param="expect")
+        # Who expects something may hold the body back: the connection cannot be used again.
+        response = error_response(error, close=True)
+        response.headers["x-request-id"] = request_id_of(request, ids)
+        return response
+
+    def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
+        expected = request.headers.getall("Expect", ())
+        if any(each.lower() not in ("", "100-continue") for each in expected) and request.version >= HttpVersion11:
+            return refuse(request)
+        return app(request)
+
+    return handle
 
 
 def _error_of(status: int) -> IsthmusError:

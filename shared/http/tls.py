@@ -1,7 +1,7 @@
 """Certificates of a listener and of a client: checked at the start, and used anew whenever the files are replaced.
 
 A listener's context hands every handshake to the newest one that could be loaded, authorities included. A client's
-context takes over a new certificate and further authorities; connections that stand are left alone in both cases.
+context takes over a new certificate and further authorities; connections that stand are left alone in all cases.
 """
 
 from __future__ import annotations
@@ -72,6 +72,36 @@ class ClientTls:
 
     def _load(self) -> None:
         _use(self.context, self._files, self._setting)
+
+
+class PinnedTls:
+    """How a program reaches a listener of this machine whose files it knows: it trusts the certificate that stands in
+    them, by whatever name it is reached, and nothing else."""
+
+    def __init__(self, listener: TlsFiles, shown: TlsFiles, *, setting: str) -> None:
+        """`listener` names the certificate, `shown` what a listener is shown that wants one."""
+        self._listener = listener
+        self._shown = shown
+        self._setting = setting
+        self._stamp: tuple[tuple[int, int], ...] = ()
+        self._context: ssl.SSLContext | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """For the certificate as it is now.
+
+        Raises:
+            SettingsError: a file cannot be used.
+        """
+        stamp = self._listener.stamp() + self._shown.stamp()
+        if self._context is None or stamp != self._stamp:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            # The listener's own certificate is the end of the chain, whoever signed it.
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            _use(context, TlsFiles(ca_file=self._listener.cert_file), self._setting)
+            _use(context, TlsFiles(self._shown.cert_file, self._shown.key_file), self._setting)
+            self._context, self._stamp = context, stamp
+        return self._context
 
 
 class _Following:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -12,7 +12,7 @@ from shared.http.errors import Handler
 from shared.openai.facts import Endpoint
 from shared.tracing.conventions import HTTP_STATUS, http_facts
 from shared.tracing.port import NO_SPAN, Span, Tracer
-from shared.tracing.w3c import Carried, read_carried
+from shared.tracing.w3c import TRACE_PARENT, Carried, read_carried
 
 TRACE_ID_HEADER = "x-isthmus-trace-id"
 _SPAN = web.RequestKey("span", Span)
@@ -26,9 +26,9 @@ def span_of(request: web.Request) -> Span:
     return span
 
 
-def carried_by(request: web.Request) -> Carried | None:
-    """The trace that the caller sent."""
-    return request.get(_CARRIED)
+def carried_by(request: web.Request, span: Span) -> Carried | None:
+    """The trace that the caller sent; `span` is that of the request."""
+    return None if span is NO_SPAN else request.get(_CARRIED)
 
 
 def trace(app: web.Application, tracer: Tracer, *, flush_limit_s: float, also: Collection[str] = frozenset()) -> None:
@@ -50,9 +50,14 @@ async def _name_trace(request: web.Request, response: web.StreamResponse) -> Non
 
 def _middleware(tracer: Tracer, routes: frozenset[str]) -> Middleware:
     @web.middleware
-    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def handle(request: web.Request, handler: Handler) -> Awaitable[web.StreamResponse]:
+        if not tracer.starts_traces and TRACE_PARENT not in request.headers:
+            return handler(request)
         if request.path not in routes or request.method != "POST":
-            return await handler(request)
+            return handler(request)
+        return traced(request, handler)
+
+    async def traced(request: web.Request, handler: Handler) -> web.StreamResponse:
         carried = read_carried(request.headers)
         span = tracer.begin(f"POST {request.path}", carried, http_facts("POST", request.path))
         if span is NO_SPAN:
@@ -62,6 +67,8 @@ def _middleware(tracer: Tracer, routes: frozenset[str]) -> Middleware:
             request[_CARRIED] = carried
         with span, bound_contextvars(trace_id=span.trace_id):
             response = await handler(request)
+            if span.trace_id is not None and not response.prepared:
+                response.headers[TRACE_ID_HEADER] = span.trace_id
             span.note({HTTP_STATUS: response.status})
             if response.status >= 500:
                 span.fail(str(response.status))

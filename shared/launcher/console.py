@@ -14,7 +14,8 @@ _SNIPPET = """\
 {imports}from openai import OpenAI
 client = OpenAI(base_url="{endpoint}", api_key={key})
 answer = client.chat.completions.create(
-    model="{model}", messages=[{{"role": "user", "content": "Which city is the capital of France?"}}])
+    model="{model}", temperature=0,
+    messages=[{{"role": "user", "content": "Which city is the capital of France?"}}])
 print(answer.choices[0].message.content)"""
 _KEY_VARIABLE = "ISTHMUS_API_KEY"
 _COLOURS = {"edge": "32", "router": "36", "cloud": "35", "up": "1"}

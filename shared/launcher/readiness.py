@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import orjson
 
 from shared.clock import Clock
+from shared.errors import SettingsError
+from shared.http.tls import PinnedTls
 from shared.launcher.tiers import AT_REST
 from shared.local_keys import local_key
 
@@ -29,9 +31,11 @@ class Probe:
     The HTTP library is loaded at the first look: the tiers are under way by then, and load theirs meanwhile.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, tls: PinnedTls | None = None) -> None:
+        """`tls` is how addresses of https are reached."""
         self._session: aiohttp.ClientSession | None = None
         self._clock = clock
+        self._tls = tls
 
     async def close(self) -> None:
         """Close what is open. Safe to call twice."""
@@ -75,12 +79,13 @@ class Probe:
 
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_ANSWER_LIMIT_S))
+        headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
         try:
-            headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
-            async with self._session.get(url, headers=headers, allow_redirects=False) as response:
+            tls = self._tls.context() if self._tls is not None and url.startswith("https://") else True
+            async with self._session.get(url, headers=headers, allow_redirects=False, ssl=tls) as response:
                 return response.status, await response.content.read(_ANSWER_BYTES)
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            return 0, b""
+        except (aiohttp.ClientError, TimeoutError, OSError, SettingsError):
+            return 0, b""  # a certificate that is being replaced is looked at again
 
 
 def _has_one_at_rest(body: bytes, tier: str) -> bool:

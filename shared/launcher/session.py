@@ -80,7 +80,7 @@ class Session:
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
         preflight.check([TIERS[name] for name in self.tiers], self._wiring, self._folder)
         self._make_run_folder()
-        probe = Probe(self._clock)
+        probe = Probe(self._clock, self._wiring.router_tls)
         self._make_runners(probe)
         try:
             await self._serve(probe)

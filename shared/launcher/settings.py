@@ -11,7 +11,9 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from shared.errors import SettingsError
 from shared.extras import extra_of
+from shared.http.tls import PinnedTls, TlsFiles
 from shared.settings import SectionSettings, home, load_part
 from shared.testing.scenarios import Scenario
 
@@ -96,12 +98,13 @@ class Address:
 
     host: str
     port: int
+    scheme: Literal["http", "https"] = "http"
 
     @property
     def url(self) -> str:
         """Base URL for a client on this machine."""
         host = _WILDCARDS.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        return f"{self.scheme}://[{host}]:{self.port}" if ":" in host else f"{self.scheme}://{host}:{self.port}"
 
 
 class _EdgePart(SectionSettings, section="edge"):
@@ -114,12 +117,27 @@ class _EdgePart(SectionSettings, section="edge"):
     thermal: dict[str, Any] = Field(default_factory=dict)
 
 
+class _ListenerPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    cert_file: Path
+    client_ca_file: Path | None = None
+
+
+class _ClientPart(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
 class _RouterPart(SectionSettings, section="router"):
     model_config = SettingsConfigDict(extra="ignore")
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=1, le=65535)
     keys: tuple[dict[str, Any], ...] = ()
     clouds: tuple[dict[str, Any], ...] = ()
+    tls: _ListenerPart | None = None
+    client: _ClientPart = Field(default_factory=_ClientPart)
 
 
 class _CloudPart(SectionSettings, section="cloud"):
@@ -139,6 +157,8 @@ class Wiring:
     """What each child gets in its environment, because its settings leave it open."""
     stores: Mapping[TierName, Path]
     """What preparing a tier makes: once it is there, the tier starts without."""
+    router_tls: PinnedTls | None = None
+    """How the router is reached where it speaks TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +177,16 @@ def wiring_of(
 
     What the settings say stays; only what they leave open is filled in. A `simulated` device has its own tree in place
     of those that the settings name.
+
+    Raises:
+        SettingsError: a part of the settings is not valid, or nobody here could reach the router.
     """
     edge = load_part(_EdgePart, "edge", config)
     router = load_part(_RouterPart, "router", config)
     cloud = load_part(_CloudPart, "cloud", config)
     known: dict[TierName, Address] = {
         "edge": Address(edge.host, edge.port),
-        "router": Address(router.host, router.port),
+        "router": Address(router.host, router.port, "http" if router.tls is None else "https"),
         "cloud": Address(cloud.host, cloud.port),
     }
     own = [str(simulated.tree)] if simulated else [str(root) for root in edge.thermal.get("roots", ["/sys"])]
@@ -176,6 +199,8 @@ def wiring_of(
         variables["edge"]["ISTHMUS__EDGE__THERMAL__TIME_SCALE"] = str(simulated.compression)
     if not {"url", "redis"} & edge.router.keys():
         variables["edge"]["ISTHMUS__EDGE__ROUTER__URL"] = known["router"].url
+        if router.tls is not None and "tls" not in edge.router:
+            variables["edge"] |= _trust(router.tls, router.client)
     if "cloud" in tiers and not router.clouds:
         variables["router"]["ISTHMUS__ROUTER__CLOUDS"] = _json([{"id": "cloud", "url": known["cloud"].url}])
     return Wiring(
@@ -188,7 +213,25 @@ def wiring_of(
             "edge": (edge.models_dir or home() / "models") / edge.model / "current",
             "cloud": home() / "checkpoints",
         },
+        router_tls=None if router.tls is None else _pinned(router.tls, router.client),
     )
+
+
+def _trust(tls: _ListenerPart, client: _ClientPart) -> dict[str, str]:
+    """How the agent reaches a router that speaks TLS: as commands do, or by the router's own certificate."""
+    files = {"CA_FILE": client.ca_file or tls.cert_file, "CERT_FILE": client.cert_file, "KEY_FILE": client.key_file}
+    return {f"ISTHMUS__EDGE__ROUTER__TLS__{name}": str(path) for name, path in files.items() if path is not None}
+
+
+def _pinned(tls: _ListenerPart, client: _ClientPart) -> PinnedTls:
+    if tls.client_ca_file is not None and client.cert_file is None:
+        raise SettingsError(
+            "The router wants certificates of its clients (router.tls.client_ca_file), and router.client has none: "
+            "nobody here could tell whether it is ready. Set router.client.cert_file and key_file.",
+            param="router.client.cert_file",
+        )
+    shown = TlsFiles(client.cert_file, client.key_file)
+    return PinnedTls(TlsFiles(tls.cert_file), shown, setting="router.tls and router.client")
 
 
 def _json(value: Any) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 _BYTES_PER_TOKEN = 3
 """Bytes of UTF-8 a token covers at least on average in prose of SmolLM2, Llama 3 and Qwen tokenizers. The estimate
@@ -14,6 +13,10 @@ OWN_FEATURES = frozenset({"continuation", "lora"})
 """Features whose fields are not OpenAI's: a server that does not know them ignores them without a word."""
 FEATURES = ("tools", "structured_output", "logprobs", *sorted(OWN_FEATURES))
 """What a request may need of a backend beyond plain text."""
+
+_ASKING = frozenset({"tools", "response_format", "text", "logprobs", "continue_final_message", "lora"})
+"""Fields that may ask for one."""
+_NOTHING: frozenset[str] = frozenset()
 
 
 class Endpoint(StrEnum):
@@ -38,8 +41,7 @@ REWRITABLE = frozenset({Endpoint.CHAT, Endpoint.COMPLETIONS})
 """Routes whose answers the router can read text by text: alone there are values masked and answers scanned."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestFacts:
+class RequestFacts(NamedTuple):
     """The measurable side of one request. `max_tokens` is None where the caller set no limit; `max_tokens_field` is the
     field that set it."""
 
@@ -54,14 +56,16 @@ class RequestFacts:
 
 def facts_of(endpoint: Endpoint, body: dict[str, Any], *, text_bytes: int) -> RequestFacts:
     """Read the facts of a validated `body` whose texts sum to `text_bytes` bytes of UTF-8."""
-    field = next((name for name in LIMIT_FIELDS[endpoint] if body.get(name) is not None), LIMIT_FIELDS[endpoint][-1])
+    for field in LIMIT_FIELDS[endpoint]:  # the last one is left where none is given
+        if body.get(field) is not None:
+            break
     return RequestFacts(
         endpoint=endpoint,
         model=body["model"],
         stream=body.get("stream") is True,
         prompt_tokens_estimate=max(1, text_bytes // _BYTES_PER_TOKEN),
         max_tokens=body.get(field),
-        features=frozenset(_features(body)),
+        features=_NOTHING if _ASKING.isdisjoint(body) else frozenset(_features(body)),
         max_tokens_field=field,
     )
 

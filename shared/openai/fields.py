@@ -22,12 +22,21 @@ _NAMES = ("name", "key", "header", "field", "k", "id", "label")
 _VALUES = ("value", "val", "v", "content", "data", "default")
 
 
+_NAME_SET = frozenset(_NAMES)
+_PLAIN_KEYS = frozenset({"role", "content", "messages", "model", "stream", "prompt", "input", "type", "text"})
+"""Keys of most objects, and none of them names a credential: they need no search."""
+
+
 def named_values(node: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Key, name and value of each field that may be a credential: by its own key, or by a neighbour that names it."""
     for key, value in node.items():
+        if key in _PLAIN_KEYS:
+            continue
         text = _text_of(value)
         if text is not None and len(key) <= _MAX_NAME_CHARS and _MAY_NAME.search(key):
             yield key, key, text
+    if _NAME_SET.isdisjoint(node):
+        return
     name = next((node[each] for each in _NAMES if isinstance(node.get(each), str)), None)
     if name is not None and len(name) <= _MAX_NAME_CHARS and _MAY_NAME.search(name):
         for key in _VALUES:

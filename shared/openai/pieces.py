@@ -15,6 +15,7 @@ _PIECE = r"[0-9](?:[ -]?[0-9]){3,14}"
 _HEAD = re.compile(rf"\s*({_PIECE})(?![ -]?[0-9]|[A-Za-z_])")
 _TAIL = re.compile(rf"(?<![0-9A-Za-z_.])({_PIECE})\s*\Z")
 _TAIL_CHARS = 40
+_DIGITS = frozenset("0123456789")
 _MIN_TOGETHER, _MAX_TOGETHER = 12, 19
 """Digits of the shortest and the longest number that is looked for."""
 _NOT_TEXT = frozenset({"model", "role", "type", "id", "tool_call_id"})
@@ -31,7 +32,9 @@ class Pieces:
         """See whether a number stands at an edge of `text`, the value behind `key`."""
         if key in _NOT_TEXT or len(self._edges) > MAX_PIECES:
             return
-        head, tail = _HEAD.match(text), _TAIL.search(text, max(0, len(text) - _TAIL_CHARS))
+        head = _HEAD.match(text)
+        ends_in_digit = text[-_TAIL_CHARS:].rstrip()[-1:] in _DIGITS
+        tail = _TAIL.search(text, max(0, len(text) - _TAIL_CHARS)) if ends_in_digit else None
         if head or tail:
             self._edges.append((head[1] if head else "", tail[1] if tail else ""))
 

@@ -37,3 +37,10 @@ def turns_of(body: dict[str, Any]) -> list[Any] | None:
 def is_of_user(turn: Any) -> bool:
     """Whether the caller says it."""
     return isinstance(turn, dict) and turn.get("role") == "user"
+
+
+def is_of_tool(turn: Any) -> bool:
+    """Whether it is what a tool gave back."""
+    if not isinstance(turn, dict):
+        return False
+    return turn.get("role") in ("tool", "function") or turn.get("type") == "function_call_output"

@@ -10,24 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from shared.openai.fields import FIELD_SIGN, named_pair, named_values
 from shared.openai.pieces import Pieces
-from shared.openai.spoken import is_of_user, pieces_of, turns_of
+from shared.openai.seams import GLUED_CHARS, SEAM_CHARS, joined, readings
+from shared.openai.spoken import is_of_tool, is_of_user, pieces_of, turns_of
 
 MAX_NESTED_JSON = 3
-SEAM_CHARS = 256
-"""Characters kept on each side where texts are joined: more than anything that could be cut over a seam."""
-_GAP = "\x1e\x1e\x1e\x1e"
-"""Stands for the middle of a long text inside a joined one; no finding reaches across it."""
-MAX_WORD_CHARS = 16 * 1024
-"""Characters of one word that are kept at a seam without a blank: a signed token has no other bound."""
-_WORD_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=_-."
-_GLUED_CHARS = 64
-"""Characters kept on each side of a seam between messages without a blank, beside whole words."""
 _FIELD_NAME = re.compile(r"(?:[A-Za-z_]{1,19}|[a-z]{1,12}(?:_[a-z]{1,12}){1,6})\Z")
 """Keys that a position shows. A longer one without words of usual length could be a token."""
 _FRACTION = re.compile(rb"(?<![0-9.])([0-9]{1,400}(?:\.[0-9]{1,400})?)(?:[eE][+-]?[0-9]{1,4})?(?![0-9.])")
@@ -36,7 +28,10 @@ _MIN_FRACTION_DIGITS = 12
 _MIN_FRACTION_CHARS = 10
 """A number with so many digits is no shorter once it is parsed."""
 _MIN_SIBLING_CHARS = 12
+_MIN_NAMED_NUMBER = 100_000
+"""Smaller numbers are none that a key such as `phone` or `tax_id` could name."""
 _DIGIT = re.compile(r"[0-9]")
+_OPENS_JSON = frozenset({"{", "[", '"'})
 _STRUCTURE = frozenset(
     {
         "role",
@@ -65,8 +60,7 @@ _USUAL = _STRUCTURE | {
 """Keys that nobody has to read again. Any other is a text too: it may be a token, or a word of the operator's list."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextPosition:
+class TextPosition(NamedTuple):
     """A text of the body and where it stands, such as `messages[0].content`.
 
     A text joined from several carries `seams`, the offsets where a next one begins; spans count in the joined text.
@@ -91,7 +85,7 @@ def texts_of(body: dict[str, Any], raw: bytes = b"") -> Iterator[TextPosition]:
         yield TextPosition("*", "\n".join(seen.names))
     yield from _joined(body)
     for first, second in seen.pieces.pairs():
-        yield from (_join("*", [first, second], separator) for separator in ("", " "))
+        yield from _together("*", [first, second])
     if seen.has_fraction:
         yield from _fractions(raw)
 
@@ -120,7 +114,8 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
             yield TextPosition(position, node)
         yield from _nested(node, position, nested, seen)
     elif isinstance(node, dict):
-        seen.names.update((key, None) for key in node if key not in _USUAL and _FIELD_NAME.match(key))
+        if not node.keys() <= _USUAL:
+            seen.names.update((key, None) for key in node if key not in _USUAL and _FIELD_NAME.match(key))
         for key, value in node.items():
             # A key can itself be text that someone typed: only plain field names appear in a position.
             name = key if key in _USUAL or _FIELD_NAME.match(key) else "*"
@@ -128,12 +123,20 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
                 seen.pieces.note("*", key)
                 yield TextPosition(f"{position}.*" if position else "*", key)
             inner = f"{position}.{name}" if position else name
-            yield from _walk(value, inner, nested, seen)
-            if isinstance(value, str) and key not in _STRUCTURE and len(value) <= SEAM_CHARS and _DIGIT.search(value):
-                yield _join(inner, [key, value], " ")
+            if type(value) is str:  # most values: a walk of its own would cost more than the text
+                if value:
+                    seen.pieces.note(name, value)
+                    yield TextPosition(inner, value)
+                    if value.lstrip()[:1] in _OPENS_JSON:
+                        yield from _nested(value, inner, nested, seen)
+                    if key not in _STRUCTURE and len(value) <= SEAM_CHARS and _DIGIT.search(value):
+                        yield _join(inner, [key, value], " ")
+            elif value is not None and type(value) is not bool:
+                yield from _walk(value, inner, nested, seen)
+                yield from _named_number(key, value, inner, nested)
         for key, name, value in named_values(node):
             yield _join(f"{position}.{key}" if _FIELD_NAME.match(key) else f"{position}.*", [name, value], FIELD_SIGN)
-        if position:  # fields of the request itself are its settings, and say nothing together
+        if position and not node.keys() <= _STRUCTURE:
             yield from _beside(node, position)
     elif isinstance(node, list):
         for index, value in enumerate(node):
@@ -144,26 +147,35 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
             yield from _together(position, pieces_of(node))
         scalars = [str(v) for v in node if isinstance(v, (str, int, float)) and not isinstance(v, bool)]
         if len(scalars) > 1:
-            yield _join(position, scalars, " ")
             if sum(map(len, scalars)) >= _MIN_SIBLING_CHARS and all(isinstance(value, str) for value in node):
-                yield _join(position, scalars, "")
+                yield from _together(position, scalars)
+            else:
+                yield _join(position, scalars, " ")
     elif isinstance(node, (int, float)) and not isinstance(node, bool):
         seen.has_fraction = seen.has_fraction or (isinstance(node, float) and len(repr(node)) >= _MIN_FRACTION_CHARS)
         if isinstance(node, int) and node >= 1_000:
             seen.pieces.note(position.rpartition(".")[2], str(node))
-        if abs(node) >= 100_000:
+        if abs(node) >= _MIN_NAMED_NUMBER:
             yield TextPosition(position, _plain(node))
 
 
+def _named_number(key: str, value: Any, position: str, nested: int) -> Iterator[TextPosition]:
+    """A number beside the key that says what it is. In JSON within a string both stand side by side anyway."""
+    if type(value) is int and value >= _MIN_NAMED_NUMBER and nested == MAX_NESTED_JSON and key not in _STRUCTURE:
+        yield _join(position, [key, str(value)], " ")
+
+
 def _beside(node: dict[str, Any], position: str) -> Iterator[TextPosition]:
-    """What the short values of one object say one after another."""
+    """What the short values of one object say one after another; fields of the request itself, which are its settings,
+    say nothing together and are not asked."""
     values = [value for key, value in node.items() if key not in _STRUCTURE and not isinstance(value, bool)]
     texts = [str(value) for value in values if isinstance(value, (str, int, float))]
     short = [text for text in texts if len(text) <= SEAM_CHARS and _DIGIT.search(text)]
     if len(short) > 1 and sum(map(len, short)) >= _MIN_SIBLING_CHARS:
-        yield _join(position, short, " ")
         if all(isinstance(value, str) for value in values):
-            yield _join(position, short, "")
+            yield from _together(position, short)
+        else:
+            yield _join(position, short, " ")
 
 
 def _plain(number: float) -> str:
@@ -171,17 +183,19 @@ def _plain(number: float) -> str:
 
 
 def _nested(text: str, position: str, nested: int, seen: _Seen) -> Iterator[TextPosition]:
-    """JSON inside a string, as in tool arguments: escapes there could hide what is written, and so could the signs
-    between two values."""
+    """JSON inside a string, as in arguments and results of tools: escapes there could hide what is written, and so
+    could the signs between two values."""
     is_escaped = "\\" in text
-    if nested == 0 or not (is_escaped or position.endswith(".arguments")):
+    if nested == 0:
         return
-    if text.lstrip()[:1] not in ("{", "[", '"'):
+    if text.lstrip()[:1] not in _OPENS_JSON:
         return
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
         return
+    # Numbers of an unescaped text were met as part of it; each by itself, they would hide two that are one elsewhere.
+    seen = seen if is_escaped or position.endswith(".arguments") else _Seen()
     for inner in _walk(value, position, nested - 1, seen):
         if is_escaped or inner.seams:
             yield inner
@@ -190,48 +204,31 @@ def _nested(text: str, position: str, nested: int, seen: _Seen) -> Iterator[Text
 def _joined(body: dict[str, Any]) -> Iterator[TextPosition]:
     prompt, suffix = body.get("prompt"), body.get("suffix")
     if isinstance(prompt, str) and isinstance(suffix, str):
-        yield from (_join("prompt", [prompt, suffix], separator) for separator in ("", " "))
+        yield from _together("prompt", [prompt, suffix])
     turns = turns_of(body)
     if turns is None:
         return
     spoken = [pieces_of(turn) for turn in turns]
     for index, pieces in enumerate(spoken):
-        yield from _together(f"messages[{index}].content", pieces)
+        if len(pieces) > 1:
+            yield from _together(f"messages[{index}].content", pieces)
+    if len(spoken) < 2:
+        return
     flat = ["".join(pieces) for pieces in spoken]
-    if len(flat) > 1:
-        yield from _told(flat)
-    # A caller goes on in the next turn where an answer interrupted.
-    own = [text for text, turn in zip(flat, turns, strict=True) if is_of_user(turn)]
-    if 1 < len(own) < len(flat):
-        yield from _told(own)
+    yield from _together("messages", flat, GLUED_CHARS)
+    # Whoever speaks goes on in the next turn where another interrupted: a caller an answer, a tool the next call.
+    for speaks in (is_of_user, is_of_tool):
+        own = [text for text, turn in zip(flat, turns, strict=True) if speaks(turn)]
+        if len(own) < len(flat):
+            yield from _together("messages", own, GLUED_CHARS)
 
 
-def _together(position: str, pieces: Sequence[str]) -> Iterator[TextPosition]:
-    """Parts, one after another."""
-    if len(pieces) > 1:
-        yield from (_join(position, pieces, separator) for separator in ("", " "))
+def _together(position: str, texts: Sequence[str], side_chars: int = SEAM_CHARS) -> Iterator[TextPosition]:
+    """Texts one after another."""
+    for text, seams in readings(texts, side_chars):
+        yield TextPosition(position, text, seams)
 
 
-def _told(turns: Sequence[str]) -> Iterator[TextPosition]:
-    yield _join("messages", turns, " ")
-    yield _join("messages", turns, "", _GLUED_CHARS)
-
-
-def _join(position: str, texts: Sequence[str], separator: str, side_chars: int = SEAM_CHARS) -> TextPosition:
-    """The texts as one. The middle of a long one is left out: it was yielded by itself."""
-    ends = [_ends(text, side_chars, whole_words=not separator) for text in texts]
-    seams, at = [], 0
-    for text in ends[:-1]:
-        at += len(text) + len(separator)
-        seams.append(at)
-    return TextPosition(position, separator.join(ends), tuple(seams))
-
-
-def _ends(text: str, side_chars: int, *, whole_words: bool) -> str:
-    """`text` without its middle. Where a word may go on over the seam, it is kept whole."""
-    head = tail = side_chars
-    if whole_words and len(text) > 2 * side_chars:
-        first, last = text[:MAX_WORD_CHARS], text[-MAX_WORD_CHARS:]
-        head = max(head, len(first) - len(first.lstrip(_WORD_CHARS)))
-        tail = max(tail, len(last) - len(last.rstrip(_WORD_CHARS)))
-    return text if len(text) <= head + tail else text[:head] + _GAP + text[-tail:]
+def _join(position: str, texts: Sequence[str], separator: str) -> TextPosition:
+    text, seams = joined(texts, separator)
+    return TextPosition(position, text, seams)

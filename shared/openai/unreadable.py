@@ -22,27 +22,31 @@ _NUMBERED = re.compile(
 """Keys of texts and media that are given as numbers. Fields that steer the choice of tokens are none."""
 _SCHEMAS = frozenset({"tools", "functions", "response_format", "metadata", "guided_json", "structured_outputs"})
 """Fields with keys of the caller's own choice: a property may be called `file`. A part's tag counts there too."""
+_PLAIN = frozenset({"model", "messages", "role", "content", "text", "stream", "temperature", "max_tokens", "name"})
+"""Keys of most objects, and none of them stands for media: they need no second look."""
 
 
 def has_undecodable(body: dict[str, Any]) -> bool:
     """Whether some part of `body` is media, token ids or embeddings."""
-    if _holds_token_ids(body.get("prompt")) or _holds_token_ids(body.get("input")):
+    if ("prompt" in body and _holds_token_ids(body["prompt"])) or ("input" in body and _holds_token_ids(body["input"])):
         return True
-    # Of an answer in sound, the voice and format are chosen here: no sound is sent.
     pending: list[tuple[Any, bool]] = []
     for name, value in body.items():
-        if name == "audio" and isinstance(value, dict):
-            continue
         named = name not in _SCHEMAS
-        if (named and _is_media(name, value)) or (name == "type" and _is_tag(value)):
-            return True
+        if name not in _PLAIN:
+            if name == "audio" and isinstance(value, dict):
+                continue  # of an answer in sound, the voice and format are chosen here: no sound is sent
+            if (named and _is_media(name, value)) or (name == "type" and _is_tag(value)):
+                return True
         if type(value) is dict or type(value) is list:
             pending.append((value, named))
     while pending:
         node, named = pending.pop()
         if type(node) is dict:
             # A schema may have a property named `type`; only a part's own tag is a string.
-            if _is_tag(node.get("type")) or (named and any(_is_media(key, value) for key, value in node.items())):
+            if not _PLAIN.issuperset(node) and (
+                _is_tag(node.get("type")) or (named and any(_is_media(key, value) for key, value in node.items()))
+            ):
                 return True
             node = node.values()
         pending.extend([(value, named) for value in node if type(value) is dict or type(value) is list])

@@ -35,8 +35,11 @@ def validate(endpoint: Endpoint, body: dict[str, Any]) -> None:
 
 def fault_in(body: dict[str, Any], error: ValidationError) -> InvalidRequest:
     """The one fault of `body` that says most, as an error that names its field and echoes no value."""
-    # The deepest one does: a union reports its simpler branches too.
-    details = max(error.errors(include_url=False, include_input=False), key=lambda e: len(_path(body, e)))
+    # The deepest one does: a union reports its simpler branches too. Of a list that is too long they name an entry.
+    details = max(
+        error.errors(include_url=False, include_input=False),
+        key=lambda e: (e["type"] == "too_long", len(_path(body, e))),
+    )
     return InvalidRequest(_message(details), param=_param(body, details))
 
 

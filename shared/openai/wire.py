@@ -289,10 +289,20 @@ class CompletionRequest(Sampled):
     best_of: Annotated[int, Field(ge=1, le=20)] | None = None
 
 
+EMBEDDING_INPUTS = 2048
+"""Texts of one request, as at OpenAI: clients collect a thousand before they ask."""
+EmbeddingInput = (
+    NonEmpty
+    | Annotated[list[NonEmpty], Field(min_length=1, max_length=EMBEDDING_INPUTS)]
+    | Tokenised
+    | Annotated[list[Tokenised], Field(min_length=1, max_length=EMBEDDING_INPUTS)]
+)
+
+
 class EmbeddingRequest(_Strict):
     """POST /v1/embeddings."""
 
     model: ModelName
-    input: Prompt
+    input: EmbeddingInput
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Field(ge=1, le=65536)] | None = None

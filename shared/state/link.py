@@ -18,11 +18,11 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from shared.breaker import BreakerRules, CircuitBreaker
 from shared.clock import Clock
-from shared.errors import SettingsError, StateUnavailable
+from shared.errors import SettingsError, StateRefused, StateUnavailable
 from shared.state.address import Layout, RedisAddress, RedisPlace, RedisTls, place_of
 
 COMMAND_LIMIT_S = 0.25
@@ -69,6 +69,7 @@ class RedisLink:
 
         Raises:
             StateUnavailable: no answer within the limit, or none lately.
+            StateRefused: the server cannot do this now, and may do other things.
         """
         if not self._breaker.admit(self._clock.now_ms()):
             self.failures += 1
@@ -89,6 +90,10 @@ class RedisLink:
             async with asyncio.timeout(self._limit_s), self._room:
                 await self._renewed()
                 answer = await _sent(self._client, script, keys, arguments)
+        except ResponseError as error:
+            # It answered: a full server, say, still tells what it holds, and what was read before is as good as it was.
+            self._breaker.succeeded()
+            raise StateRefused(f"The state store refuses this ({type(error).__name__}).") from None
         except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
             self.failures += 1
             self._breaker.failed(self._clock.now_ms())

@@ -28,10 +28,10 @@ class MemoryStateStore:
         self._expire()
         kept = self._kept.get(heartbeat.backend_id)
         retired = kept.retired if kept else ()
-        order = order_of(heartbeat, kept.report.heartbeat if kept else None, retired)
+        order = order_of(heartbeat, kept.report if kept else None, retired)
         if order is Order.NEWER:
-            if kept and kept.report.heartbeat.instance != heartbeat.instance:
-                retired = (*retired, kept.report.heartbeat.instance)[-MAX_RETIRED:]
+            if kept and kept.report.instance != heartbeat.instance:
+                retired = (*retired, kept.report.instance)[-MAX_RETIRED:]
             self._kept[heartbeat.backend_id] = _Kept(Report(heartbeat, self._clock.now_ms(), signed), retired)
         return order is not Order.OLDER
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from enum import Enum
-
-from shared.fleet import Heartbeat
+from typing import Protocol
 
 MAX_RETIRED = 8
 """Former instances remembered for one backend, so that a late beat of a dead process cannot displace the living."""
+
+
+class Beat(Protocol):
+    """A heartbeat, or a report of one."""
+
+    @property
+    def instance(self) -> str: ...
+
+    @property
+    def sequence(self) -> int: ...
 
 
 class Order(Enum):
@@ -19,7 +28,7 @@ class Order(Enum):
     OLDER = "older"
 
 
-def order_of(new: Heartbeat, kept: Heartbeat | None, retired: tuple[str, ...]) -> Order:
+def order_of(new: Beat, kept: Beat | None, retired: tuple[str, ...]) -> Order:
     """Compare `new` with the `kept` beat of the same backend and its `retired` instances."""
     if kept is None:
         return Order.NEWER

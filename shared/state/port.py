@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shared.fleet import Heartbeat
@@ -22,11 +22,35 @@ class Report:
     """A heartbeat and when this reader first saw that sequence of that instance (its monotonic milliseconds).
 
     `signed` is what it was read from; None where it came without a signature. A store keeps it and judges nothing.
+    Most beats say what the one before them said: `content` stays the same object then, and `later` is the number by
+    which alone they differ (None: that of `content`), so that a reader of thousands a second makes nothing anew.
     """
 
-    heartbeat: Heartbeat
+    content: Heartbeat
     received_ms: int
     signed: Signed | None = None
+    later: int | None = None
+
+    @property
+    def heartbeat(self) -> Heartbeat:
+        """The beat itself."""
+        return self.content if self.later is None else self.content.model_copy(update={"sequence": self.later})
+
+    @property
+    def backend_id(self) -> str:
+        return self.content.backend_id
+
+    @property
+    def instance(self) -> str:
+        return self.content.instance
+
+    @property
+    def sequence(self) -> int:
+        return self.content.sequence if self.later is None else self.later
+
+    def received(self, received_ms: int) -> Report:
+        """The same, received at another time."""
+        return replace(self, received_ms=received_ms)
 
 
 class StateStore(Protocol):

@@ -8,8 +8,9 @@ failed, or another server answers than before, everything is read again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -86,7 +87,8 @@ return 1
 )
 # ARGV: number that is known (0: nothing is), page. Returns the server's run, its time, the number up to which this
 # reaches (-1: what is known is from elsewhere), whether there is more; ids, heads (null: gone) and signatures (empty:
-# none) as one text of a line each, since a reader pays for every value of an answer; places and beats of the news.
+# none) as one text of a line each, since a reader pays for every value of an answer; of the news places and lengths in
+# bytes, as such texts too, and the beats one behind the other.
 _CHANGES = Script(
     _CLOCK
     + """
@@ -94,12 +96,12 @@ local ok, about = pcall(redis.call, 'INFO', 'server')
 local run = ok and string.match(about, 'run_id:(%x+)') or ''
 local last = redis.call('GET', KEYS[6]) or '0'
 local known = tonumber(ARGV[1])
-if known > tonumber(last) then return {run, now, '-1', 0, '', '', '', {}, {}} end
+if known > tonumber(last) then return {run, now, '-1', 0, '', '', '', '', '', ''} end
 local page = tonumber(ARGV[2])
 local rows = redis.call('ZRANGEBYSCORE', KEYS[4], '(' .. ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, page)
 local ids = {}
 for i = 1, #rows, 2 do ids[#ids + 1] = rows[i] end
-if #ids == 0 then return {run, now, last, 0, '', '', '', {}, {}} end
+if #ids == 0 then return {run, now, last, 0, '', '', '', '', '', ''} end
 local heads = redis.call('HMGET', KEYS[1], unpack(ids))
 local written = redis.call('ZMSCORE', KEYS[5], unpack(ids))
 local signed = redis.call('HMGET', KEYS[7], unpack(ids))
@@ -109,11 +111,16 @@ for i = 1, #ids do
   signed[i] = signed[i] or ''
   if written[i] and tonumber(written[i]) > known then news[#news + 1] = ids[i] at[#at + 1] = i - 1 end
 end
-local beats = #news > 0 and redis.call('HMGET', KEYS[2], unpack(news)) or {}
+local beats, lengths = #news > 0 and redis.call('HMGET', KEYS[2], unpack(news)) or {}, {}
+for i = 1, #news do
+  beats[i] = beats[i] or ''
+  lengths[i] = #beats[i]
+end
 local more = #ids == page and 1 or 0
 local reached = more == 1 and string.format('%.0f', tonumber(rows[#rows])) or last
 local function lines(each) return table.concat(each, string.char(10)) end
-return {run, now, reached, more, lines(ids), lines(heads), lines(signed), at, beats}
+return {run, now, reached, more, lines(ids), lines(heads), lines(signed),
+  lines(at), lines(lengths), table.concat(beats)}
 """
 )
 _FORGET = Script(
@@ -151,7 +158,7 @@ class _Known:
     reports: dict[str, Report] = field(default_factory=dict)
 
 
-_Row = tuple[str, list[Any] | None, bytes | None, bytes | None]
+_Row = tuple[str, Any, bytes | None, bytes | None]
 
 
 class RedisStateStore:
@@ -205,21 +212,24 @@ class RedisStateStore:
         """Bring `reports` up to date; `before` spares the parse where a backend is read again as it was."""
         now_ms = self._clock.now_ms()
         for backend_id, head, beat, signature in rows:
-            if head is None or (age_ms := max(server_ms - int(head[2]), 0)) > self._ttl_ms:
+            try:
+                instance, sequence, age_ms = head[0], int(head[1]), max(server_ms - int(head[2]), 0)
+            except (TypeError, ValueError, LookupError):
+                age_ms = self._ttl_ms + 1  # gone, or written by somebody else: the other rows are none the worse
+            if age_ms > self._ttl_ms:
                 reports.pop(backend_id, None)
                 continue
-            instance, sequence = head[0], int(head[1])
-            known, former = reports.get(backend_id), before.get(backend_id)
-            if former and (former.heartbeat.instance, former.heartbeat.sequence) == (instance, sequence):
+            former = before.get(backend_id)
+            if former and (former.instance, former.sequence) == (instance, sequence):
                 # Read again as it was. Elsewhere, a new number for the same beat says that it was forgotten between.
                 reports[backend_id] = former
                 continue
-            report = _report_of(beat, signature, sequence, known)
+            # A reader that starts late must not take an old beat for a new one.
+            report = _report_of(beat, signature, sequence, reports.get(backend_id), now_ms - age_ms)
             if report is None:
                 reports.pop(backend_id, None)  # written by another version: this reader cannot judge it
-                continue
-            # A reader that starts late must not take an old beat for a new one.
-            reports[backend_id] = replace(report, received_ms=now_ms - age_ms)
+            else:
+                reports[backend_id] = report
 
     def _alive(self, reports: dict[str, Report], before: dict[str, Report]) -> dict[str, Report]:
         """Those that are not too old, by backend id; they are put in order only when others came or went."""
@@ -235,29 +245,49 @@ def _rows(parts: list[Any]) -> Iterator[_Row]:
     Raises:
         StateUnavailable: somebody else wrote there.
     """
-    ids, lines, signatures, places, beats = parts
+    ids, lines, signatures, places, lengths, beats = parts
     names, signed = ids.decode().split("\n"), signatures.split(b"\n")
     try:
         heads = orjson.loads(b"[%s]" % lines.replace(b"\n", b","))
     except orjson.JSONDecodeError:
-        heads = []
+        heads = [_json_or_none(line) for line in lines.split(b"\n")]
     if not len(names) == len(heads) == len(signed):
         raise StateUnavailable("The state store holds what no router wrote.")
-    news = dict(zip(places, beats, strict=True))
-    each = enumerate(zip(names, heads, signed, strict=True))
-    return ((name, head, news.get(place), signature or None) for place, (name, head, signature) in each)
+    news: list[bytes | None] = [None] * len(names)
+    ends = list(itertools.accumulate(map(int, lengths.split())))
+    for place, start, end in zip(places.split(), (0, *ends), ends, strict=False):
+        news[int(place)] = beats[start:end]
+    return zip(names, heads, news, (signature or None for signature in signed), strict=True)
 
 
-def _report_of(raw: bytes | None, signature: bytes | None, sequence: int, known: Report | None) -> Report | None:
-    """The beat: `raw` with its sequence, or what was known with the new sequence where nothing else is new."""
-    if raw is None and known is not None and known.signed is not None:
-        raw = without_sequence(known.signed.body, known.heartbeat.sequence)
+def _json_or_none(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _report_of(
+    raw: bytes | None, signature: bytes | None, sequence: int, known: Report | None, received_ms: int
+) -> Report | None:
+    """The report of a beat: of `raw` with its sequence, or of what was known, where nothing but the sequence is new."""
+    # A signature is ASCII; what is not is none, and is refused as such.
+    header = None if signature is None else signature.decode(errors="replace")
     if raw is None:
-        return None if known is None else Report(known.heartbeat.model_copy(update={"sequence": sequence}), 0)
+        return None if known is None else _said_again(known, header, sequence, received_ms)
     body = with_sequence(raw, sequence)
     try:
         heartbeat = Heartbeat.model_validate_json(body)
     except ValidationError:
         return None
-    # A signature is ASCII; what is not is none, and is refused as such.
-    return Report(heartbeat, 0, None if signature is None else Signed(body, signature.decode(errors="replace")))
+    return Report(heartbeat, received_ms, None if header is None else Signed(body, header))
+
+
+def _said_again(known: Report, header: str | None, sequence: int, received_ms: int) -> Report | None:
+    """The beat after `known`, whose content is the same; a signature is one over the bytes with the new sequence."""
+    if header is None:
+        return Report(known.content, received_ms, None, sequence)
+    rest = None if known.signed is None else without_sequence(known.signed.body, known.sequence)
+    if rest is None:
+        return None
+    return Report(known.content, received_ms, Signed(with_sequence(rest, sequence), header), sequence)

@@ -1,6 +1,7 @@
 """A small document that people change rarely and routers read always, kept in one file.
 
-The file is replaced as a whole under a lock, and read again whenever it changed, so that processes may share it.
+The file is replaced as a whole under a lock, and read again whenever it changed, so that processes may share it. What
+reads it for every request gives it a clock: it is then looked at once a second, and not by each of them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from shared.clock import Clock
 from shared.errors import SettingsError
+
+_LOOK_MS = 1_000
+"""How long `content` may be out of date where there is a clock: a revoked key is locked out within this time."""
 
 
 class Document(Protocol):
@@ -53,19 +58,26 @@ class Register(Protocol[D]):
 class FileRegister(Generic[D]):
     """One document in one file, for all processes that share it."""
 
-    def __init__(self, path: Path, empty: D, *, setting: str, title: str) -> None:
-        """`title` names the document in errors. Raises SettingsError: what stands there is none."""
+    def __init__(self, path: Path, empty: D, *, setting: str, title: str, clock: Clock | None = None) -> None:
+        """`title` names the document in errors. Without a `clock` every read of `content` looks at the file.
+
+        Raises:
+            SettingsError: what stands there is none.
+        """
         self._path = path
         self._setting = setting
         self._title = title
         self._adapter: TypeAdapter[D] = TypeAdapter(type(empty))
         self._content = empty
+        self._clock = clock
+        self._due_ms = 0
         self._stamp: tuple[int, int, int] | None = None
         self._read()
 
     @property
     def content(self) -> D:
-        self._read()
+        if self._clock is None or self._clock.now_ms() >= self._due_ms:
+            self._read()
         return self._content
 
     async def update(self, change: Callable[[D], D]) -> D:
@@ -92,6 +104,12 @@ class FileRegister(Generic[D]):
             raise SettingsError(f"{self._title} cannot be read.", param=self._setting) from None
 
     def _read(self) -> None:
+        self._look()
+        # Only now: while the file cannot be read, every reader hears of it, and none goes by what it held before.
+        if self._clock is not None:
+            self._due_ms = self._clock.now_ms() + _LOOK_MS
+
+    def _look(self) -> None:
         try:
             status = self._path.stat()
         except (FileNotFoundError, NotADirectoryError):

@@ -54,6 +54,8 @@ _LIMITS = SpanLimits(
 class OtelTracer:
     """Begins spans of one process and sends those that are sampled."""
 
+    starts_traces = True
+
     def __init__(
         self, settings: TracingSettings, endpoint: str, headers: Mapping[str, str], *, tier: str, on_spans: OnSpans
     ) -> None:

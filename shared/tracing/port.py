@@ -59,6 +59,10 @@ class Span(Protocol):
 class Tracer(Protocol):
     """Begins the spans of one process."""
 
+    @property
+    def starts_traces(self) -> bool:
+        """Whether a request without a trace gets one; if not, `begin` has nothing to say of it but `NO_SPAN`."""
+
     def begin(self, name: str, carried: Carried | None, facts: Facts = NO_FACTS) -> Span:
         """The span of a request that came in, in the caller's trace or at the head of a new one."""
 
@@ -99,6 +103,8 @@ NO_SPAN: Span = QuietSpan()
 
 class NoTracer:
     """Tracing is off: a caller's trace goes on as it came."""
+
+    starts_traces = False
 
     def begin(self, name: str, carried: Carried | None, facts: Facts = NO_FACTS) -> Span:
         return NO_SPAN if carried is None else QuietSpan(carried.trace_id, carried.traceparent)

@@ -212,3 +212,32 @@ async def test_where_keys_are_known_one_is_needed_before_the_body_is_read(header
         assert set(answer) == {"message", "type", "param", "code"}
         large = b'{"a":"' + b"x" * 100_000
         assert (await ask(large, headers=headers, keys=KEYS))[0] == status
+
+
+ADMIN_KEYS = (*KEYS, ApiKey("rules", hashed("A"), frozenset({KeyScope.ADMIN})))
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "status"),
+    [
+        ("/cloud/v1/adapters/m:tone/load", "A", 200),
+        ("/cloud/v1/adapters/m:tone/unload", "K", 403),
+        ("/cloud/v1/adapters/m:tone/load", "R", 403),
+        ("/cloud/v1/adapters/m:tone/load", "x", 401),
+        ("/v1/models", "A", 403),
+        ("/v1/chat/completions", "A", 403),
+    ],
+)
+async def test_what_changes_the_tier_needs_a_key_of_scope_admin(path: str, key: str, status: int) -> None:
+    found, _, inner = await ask(
+        json.dumps(CHAT).encode(), path=path, headers={"authorization": f"Bearer {key}"}, keys=ADMIN_KEYS
+    )
+    assert found == status
+    assert bool(inner.bodies) == (status == 200)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_page_of_another_origin_changes_nothing_where_no_key_is_asked_for(kind: str) -> None:
+    """A browser sends these kinds anywhere without asking; JSON it does not."""
+    status, _, inner = await ask(b"{}", path="/cloud/v1/adapters/m:tone/unload", headers={"content-type": kind})
+    assert (status, inner.bodies) == (415, [])

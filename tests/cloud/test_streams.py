@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -19,7 +19,7 @@ class Source:
         self.gate = asyncio.Event()
         self.closed = False
 
-    async def events(self) -> AsyncIterator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes, None]:
         try:
             await self.gate.wait()
             for event in self._events:

@@ -9,11 +9,11 @@ import time
 import pytest
 
 from shared.clock import SystemClock
-from shared.errors import StateUnavailable
+from shared.errors import StateRefused, StateUnavailable
 from shared.fleet import BackendState, Heartbeat
 from shared.state.address import RedisAddress
 from shared.state.link import RedisLink
-from shared.state.redis import RedisStateStore
+from shared.state.redis import RedisStateStore, keys_of
 from shared.testing.redis_server import DelayProxy, RedisServer
 
 pytestmark = pytest.mark.redis
@@ -105,6 +105,53 @@ async def test_a_late_reader_takes_an_old_beat_for_old(redis_server: RedisServer
         await writer.forget("late")
         await writer.close()
         await reader.close()
+
+
+_FULL = ("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")
+_REPLICA = ("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")
+
+
+@pytest.mark.parametrize(("refuse", "take"), [_FULL, _REPLICA], ids=["full", "replica"])
+async def test_a_redis_that_refuses_writes_is_read_as_ever(refuse: tuple[str, ...], take: tuple[str, ...]) -> None:
+    """RD-03 kind: it answers, so no breaker keeps readers from it, and what they know is not read anew."""
+    with RedisServer() as server:
+        link = RedisLink(RedisAddress(url=server.url), SystemClock())
+        store = RedisStateStore(link, SystemClock(), ttl_s=60)
+        assert await store.publish(beat("a"))
+        [known] = await store.reports()
+        assert server.command(*refuse).startswith(b"+OK")
+        for sequence in range(2, 8):
+            with pytest.raises(StateRefused):
+                await store.publish(beat("a", sequence))
+            [report] = await store.reports()
+            assert report is known
+        assert link.failures == 0
+        assert server.command(*take).startswith(b"+OK")
+        assert await store.publish(beat("a", 9))
+        assert [r.sequence for r in await store.reports()] == [9]
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    "head", ["no JSON", "7", "[]", '{"a": 1}', '["i"]', '["i", "x", "y"]', "null", '[["i"], {}, null]']
+)
+async def test_what_no_router_wrote_costs_its_own_row_alone(redis_server: RedisServer, head: str) -> None:
+    """RD-01 kind: whoever else can write there takes no other device away."""
+    store = RedisStateStore(
+        RedisLink(RedisAddress(url=redis_server.url), SystemClock()), SystemClock(), ttl_s=60, fleet="rows"
+    )
+    heads, *_, changed, _, version, _ = keys_of("rows")
+    try:
+        await store.publish(beat("a"))
+        number = redis_server.command("INCR", version)[1:].strip().decode()
+        redis_server.command("HSET", heads, "foreign", head)
+        redis_server.command("ZADD", changed, number, "foreign")
+        assert [r.backend_id for r in await store.reports()] == ["a"]
+        await store.publish(beat("b"))
+        assert [r.backend_id for r in await store.reports()] == ["a", "b"]
+    finally:
+        redis_server.command("FLUSHALL")
+        await store.close()
 
 
 async def _eventually_answers(store: RedisStateStore) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -105,7 +106,10 @@ def test_register_list_and_remove_without_an_agent(isthmus: Isthmus, tmp_path: P
         ({"ranks": {"blk.1.attn_v": 70}}, (), 25, ("70", "64")),
         ({"architecture": "qwen2"}, (), 25, ("qwen2", "llama")),
         ({}, ("--base-digest", "sha256:" + "0" * 64), 25, ("sha256:0000",)),
+        ({}, ("--base-digest", "sha256:0"), 2, ("64 hexadecimal digits",)),
         ({}, ("--name", "no such:x"), 2, ("base:adapter",)),
+        ({}, ("--name", "a/b"), 2, ("base:adapter",)),
+        ({}, ("--name", ""), 2, ("base:adapter",)),
         ({}, ("--name", "unknown:x"), 1, ("unknown",)),
     ],
 )
@@ -118,6 +122,37 @@ def test_lr_05_a_refused_adapter_is_told_in_one_line_and_not_listed(
     assert err.count("\n") == 1
     assert all(each in err for each in told)
     assert json.loads(isthmus("list", "--json")[1]) == []
+
+
+@pytest.mark.parametrize("by_url", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "code", "told"), [("gone", 1, "No such file"), ("folder", 2, "is no file"), ("pipe", 2, "is no file")]
+)
+def test_what_is_no_file_is_told_and_not_waited_for(
+    isthmus: Isthmus, tmp_path: Path, kind: str, code: int, told: str, by_url: bool
+) -> None:
+    path = tmp_path / "tone.gguf"
+    {"gone": lambda: None, "folder": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
+    got, out, err = isthmus("register", str(path), *(("--url", "http://127.0.0.1:9") if by_url else ()))
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert told in err
+
+
+def test_a_link_to_a_file_is_that_file(isthmus: Isthmus, tmp_path: Path) -> None:
+    write_adapter(tmp_path / "real.gguf", layers=2)
+    (tmp_path / "tone.gguf").symlink_to("real.gguf")
+    assert isthmus("register", str(tmp_path / "tone.gguf"))[0] == 0
+    assert [each["name"] for each in json.loads(isthmus("list", "--json")[1])] == [f"{MODEL}:tone"]
+
+
+def test_what_an_agent_refuses_ends_as_what_is_refused_here(isthmus: Isthmus, agent: str, tmp_path: Path) -> None:
+    whole = write_adapter(tmp_path / "tone.gguf", layers=2)
+    (tmp_path / "torn.gguf").write_bytes(whole.read_bytes()[:9000])
+    write_adapter(tmp_path / "high.gguf", layers=2, rank=65)
+    for name, options, code in (("torn", (), 10), ("high", (), 25), ("tone", ("--base-digest", "zzz"), 2)):
+        got, out, err = isthmus("register", str(tmp_path / f"{name}.gguf"), "--url", agent, *options)
+        assert (got, out, err.count("\n")) == (code, "", 1)
+        assert "zzz" not in err
 
 
 def test_the_running_agent_loads_and_lets_go(isthmus: Isthmus, agent: str, tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from edge.settings import EdgeSettings
 from shared import keys
@@ -32,7 +34,6 @@ def test_defaults_are_safe_and_local(isolated_environment: Path) -> None:
         ({"host": "0.0.0.0"}, "edge.keys"),
         ({"host": "192.168.1.5"}, "edge.keys"),
         ({"host": "::"}, "edge.keys"),
-        ({"host": "0.0.0.0", "keys": [KEY], "router": {"url": "http://r:8080"}}, "advertise_url"),
         ({"keys": [KEY, KEY]}, "same name"),
         ({"keys": [{"name": "a", "sha256": "short"}]}, "sha256"),
         ({"thermal": {"warm_c": 90}}, "warm_c"),
@@ -49,6 +50,33 @@ def test_what_is_refused(fields: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingsError) as caught:
         _load(**fields)
     assert named in caught.value.message
+
+
+def _numbers(model: type[BaseModel], *path: str) -> Iterator[tuple[str, ...]]:
+    """Paths of all settings that are numbers with fractions."""
+    for name, field in model.model_fields.items():
+        kinds = (field.annotation, *get_args(field.annotation))
+        if float in kinds:
+            yield (*path, name)
+        for kind in kinds if get_origin(field.annotation) is not tuple else ():
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _numbers(kind, *path, name)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_every_number_has_an_end(value: float) -> None:
+    """Not a number is neither below nor above any bound."""
+    paths = list(_numbers(EdgeSettings))
+    assert {("idle_limit_s",), ("speculation", "margin_ratio"), ("thermal", "levels", "hot", "derate_ratio")} <= {
+        *paths
+    }
+    for first, *rest in paths:
+        fields: Any = value
+        for name in reversed(rest):
+            fields = {name: fields}
+        with pytest.raises(SettingsError) as caught:
+            _load(**{first: fields})
+        assert caught.value.param == ".".join(("edge", first, *rest))
 
 
 def test_beyond_loopback_with_keys() -> None:

@@ -44,6 +44,7 @@ def test_serve_config_is_what_the_program_prints(helm: Helm, values: Path, tmp_p
     [
         {"port": 9000, "log_level": "debug"},
         {"life": {"drain_s": 0.5, "retry_after_s": 7}, "ingress": {"body_limit_bytes": 268435456}},
+        {"ingress": {"streams": "direct", "proxy": "haproxy", "replicas": 2}},
         {"accelerator": None, "ingress": None, "life": None, "tracing": None},
         {"tracing": {"endpoint": "http://collector:4318/v1/traces", "sample_ratio": 0.25, "queue_spans": 1000000}},
         {"models": [{"model_id": "m", "source": "/data/m", "autoscaling": {"min_replicas": 0, "max_replicas": 2}}]},
@@ -221,6 +222,19 @@ def test_the_head_trusts_the_usual_authorities_where_none_is_named(helm4: Helm, 
     (cluster,) = _clusters(helm4.template(CI_VALUES[-1], values))
     env = cluster["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
     assert {v["name"]: v.get("value") for v in env}.get("RAY_REDIS_CA_CERT") == bundle
+
+
+@pytest.mark.parametrize(("proxy", "said"), [("haproxy", "1"), ("serve", None), (None, None)])
+def test_the_proxy_of_the_settings_runs_on_every_node(either: Helm, proxy: str | None, said: str | None) -> None:
+    """Ray reads it from the environment of each process; one pod that differs would speak another way."""
+    rendered = either.template(CI_VALUES[-1], {"cloud": {"settings": {"ingress": {"proxy": proxy}}}})
+    pods = [template for name, template in rendered.pod_templates() if name.startswith("RayService")]
+    assert len(pods) >= 2
+    for template in pods:
+        variables = {v["name"]: v.get("value") for v in template["spec"]["containers"][0]["env"]}
+        assert variables.get("RAY_SERVE_ENABLE_HA_PROXY") == said
+    openai = rendered.serve_config()["applications"][1]["args"]["ingress"]
+    assert openai["proxy"] == (proxy or "serve")
 
 
 def test_without_fault_tolerance_nothing_is_said_of_redis(of_ci: Callable[[str], Rendered]) -> None:

@@ -105,6 +105,9 @@ async def test_failures_miss_the_shipped_objectives() -> None:
         (("chat", "--fault", "earthquake"), "--fault"),
         (("chat", "--users", "0"), "loadtest.users"),
         (("chat", "--rate", "-1"), "loadtest.rate_per_s"),
+        (("chat", "--rate", "nan"), "loadtest.rate_per_s"),
+        (("chat", "--rate", "inf"), "loadtest.rate_per_s"),
+        (("chat", "--report", "no/such/folder/report.json"), "--report"),
         (("chat", "--host", "ftp://x"), "loadtest.host"),
         (("chat", "--host", "http://127.0.0.1:9", "--fault", "heat-ramp", "--duration", "1s"), "--fault"),
         (("adapters", "--host", "http://127.0.0.1:9", "--duration", "1s"), "loadtest.adapters"),
@@ -144,3 +147,10 @@ def test_the_shipped_scenarios_are_listed() -> None:
     printed: Any = CliRunner().invoke(app, ["scenarios"]).stdout
     for name in ("mixed", "chat", "rag", "agent", "completions", "embeddings", "adapters", "privacy"):
         assert f"\n{name} " in f"\n{printed}"
+
+
+def test_the_shipped_scenarios_are_described_as_json() -> None:
+    listed = {each["name"]: each for each in orjson.loads(CliRunner().invoke(app, ["scenarios", "--json"]).stdout)}
+    assert listed["mixed"]["mix"]["rag"] == 10
+    assert listed["rag"]["lengths_tokens"]["rag"]["prompt"]["median"] == 700
+    assert listed["chat"]["canary_ratio"] == 0.05

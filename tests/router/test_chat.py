@@ -7,7 +7,9 @@ import io
 
 import orjson
 import pytest
+from typer import BadParameter
 
+from router import chat_command
 from router.chat import Chat
 from router.chat_console import Terminal
 from router.console import RouterClient
@@ -19,7 +21,7 @@ from tests.router.conftest import PERSONAL_TEXT, RunningRouter, StartRouter
 
 
 def _terminal(router: RunningRouter, *, as_json: bool = False) -> tuple[Chat, Terminal]:
-    chat = Chat(router.url, None, None, MODEL)
+    chat = Chat(router.url, None, None, MODEL, max_tokens=64, temperature=0.5)
     return chat, Terminal(chat, RouterClient(router.url, None), as_json=as_json)
 
 
@@ -41,7 +43,9 @@ async def test_a_conversation_streams_and_says_why(
     assert "edge · edge-1 · secret · privacy_requires_edge" in said.err
     assert "It must stay on the edge." in said.err
     assert [exchange.headers.get("x-isthmus-route") for exchange in edge.exchanges] == [None, None]
+    assert "/route takes one of the values below" in said.err
     assert len(orjson.loads(edge.exchanges[1].body)["messages"]) == 3
+    assert all(orjson.loads(each.body)["max_tokens"] == 64 for each in edge.exchanges)
     assert chat.turns == []
 
 
@@ -88,7 +92,7 @@ async def test_an_answer_that_breaks_off_is_no_answer(start_router: StartRouter,
     router = await start_router()
     await router.report(edge)
     edge.script(answers.broken_stream("Pa"))
-    chat = Chat(router.url, None, None, MODEL)
+    chat = Chat(router.url, None, None, MODEL, max_tokens=64, temperature=0.5)
     with pytest.raises(StreamBroken):
         await asyncio.to_thread(chat.say, "Hello", lambda _: None)
     assert chat.turns == []
@@ -96,6 +100,24 @@ async def test_an_answer_that_breaks_off_is_no_answer(start_router: StartRouter,
 
 def test_who_cannot_be_reached_is_named() -> None:
     with pytest.raises(BackendUnreachable, match="isthmus up"):
-        Chat("http://127.0.0.1:1", None, None, MODEL).say("Hello", lambda _: None)
+        Chat("http://127.0.0.1:1", None, None, MODEL, max_tokens=64, temperature=0.5).say("Hello", lambda _: None)
     with pytest.raises(InvalidRequest):
-        Chat("file:///etc/passwd", None, None, MODEL)
+        Chat("file:///etc/passwd", None, None, MODEL, max_tokens=64, temperature=0.5)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("/nonsense", "/nonsense is no command"), ("/privacy", "/privacy takes one of the values below")]
+)
+async def test_a_command_that_is_none_is_named(
+    line: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = Chat("http://127.0.0.1:1", None, None, MODEL, max_tokens=64, temperature=0.5)
+    terminal = Terminal(chat, RouterClient("http://127.0.0.1:1", None), as_json=False)
+    assert await _typed(terminal, f"{line}\n", monkeypatch) == 1
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_question_is_a_usage_error(text: str) -> None:
+    with pytest.raises(BadParameter, match="empty"):
+        chat_command.chat(text=text, url="http://127.0.0.1:1")

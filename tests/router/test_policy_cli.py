@@ -125,6 +125,25 @@ def test_a_case_that_comes_out_otherwise_fails(file: Path, change: tuple[str, st
     assert words in shown.output and "1 cases, 1 failed" in shown.output
 
 
+def test_cases_are_tried_with_what_their_file_looks_for(file: Path) -> None:
+    own = (
+        "patterns: [{kind: badge, pattern: 'EMP-[0-9]{4}'}]\n"
+        "word_lists: [{kind: firm, words: [Orion, 凤凰], privacy_class: secret}]\n"
+        "rules: [{name: firms, match: {class: secret, entities: firm}, act: {action: block}}]\n"
+        "cases:\n"
+        "- {name: a badge, request: {text: 'EMP-0007 is me'}, expect: {tier: edge, never: cloud}}\n"
+        "- {name: a firm, request: {text: 在凤凰工作}, expect: {tier: none, rule: firms}}\n"
+        "- {name: neither, request: {text: 'EMP and Ori'}, fleet: {edge: gone}, expect: {tier: cloud}}\n"
+    )
+    file.write_text(own)
+    shown = run_now("policy", "test", str(file))
+    assert shown.code == 0, shown.output
+    assert "3 cases, 0 failed" in shown.output
+    assert "looks for badge (personal), firm (secret)" in run_now("policy", "show", str(file)).output
+    as_json = orjson.loads(run_now("policy", "show", str(file), "--json").output)
+    assert as_json["own_kinds"] == {"badge": "personal", "firm": "secret"}
+
+
 def test_a_file_without_cases_proves_nothing(file: Path) -> None:
     file.write_text("version: 1\n")
     shown = run_now("policy", "test", str(file))

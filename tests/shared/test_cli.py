@@ -83,7 +83,7 @@ def _run(*arguments: str) -> int:
         (InvalidRequest("The name is wrong."), 2, "error: The name is wrong."),
         (StartFailed("edge: no model"), 1, "error: edge: no model"),
         (SettingsError("Port 1 is taken.\n Choose another."), 2, "error: Port 1 is taken. Choose another."),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
         (typer.Abort(), 130, "error: interrupted"),
         (typer.Exit(7), 7, ""),
         (typer.BadParameter("no such level"), 2, "error: Invalid value: no such level. See isthmus edge act --help."),

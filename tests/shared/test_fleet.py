@@ -81,3 +81,14 @@ def test_cloud_capacity_of_a_sleeping_model_has_no_figures() -> None:
 
 def test_models_are_values() -> None:
     assert hash(ServedModel(model_id="m")) == hash(ServedModel(model_id="m"))
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["sequence", "slots_total", "slots_busy", "queued", "queue_limit", "output_cap_tokens", "memory_available_bytes"],
+)
+def test_a_count_that_no_answer_could_repeat_is_refused(field: str) -> None:
+    """Readers of the fleet get these numbers as JSON, which has room for 64 bits at most."""
+    Heartbeat.model_validate(BEAT | {field: 2**53})
+    with pytest.raises(ValidationError):
+        Heartbeat.model_validate(BEAT | {field: 2**53 + 1})

@@ -19,6 +19,17 @@ def test_a_name_that_stands_twice_is_refused(text: str) -> None:
         strict_yaml(text)
 
 
+@pytest.mark.parametrize("text", ["2026-13-45", "[" * 9000, "!!int abc", "!!float x", "!!timestamp x", "!!bool x"])
+def test_what_cannot_be_read_is_no_yaml(text: str, tmp_path: Path) -> None:
+    """A day that is none, a number of letters, blocks without end: an error of the file, not of the program."""
+    path = tmp_path / "isthmus.yaml"
+    path.write_text(f"router:\n  host: {text}\n")
+    with pytest.raises(yaml.YAMLError):
+        strict_yaml(path.read_text())
+    with pytest.raises(SettingsError, match="cannot be read as YAML"):
+        load(RouterSettings, "router", path)
+
+
 def test_the_same_name_in_two_places_is_no_repetition() -> None:
     assert strict_yaml("a: {x: 1}\nb: {x: 2}") == {"a": {"x": 1}, "b": {"x": 2}}
     assert strict_yaml("# nothing") is None

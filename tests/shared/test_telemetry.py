@@ -56,3 +56,22 @@ def test_two_processes_in_one_interpreter_share_nothing() -> None:
     EdgeMetrics(second)
     assert b"isthmus_edge_in_flight 1.0" in exposition(first)
     assert b"isthmus_edge_in_flight 0.0" in exposition(second)
+
+
+def test_who_counts_apart_is_asked_before_anything_is_read() -> None:
+    registry, counted = new_registry(), 0
+    metrics = RouterMetrics(registry)
+
+    def tell() -> None:
+        nonlocal counted
+        metrics.requests.labels("/v1/models", "ok").inc(counted)
+        counted = 0
+
+    registry.ask_first(tell)
+    for _ in range(2):
+        counted += 3
+        assert registry.get_sample_value("isthmus_router_requests_total", {"route": "/v1/models", "outcome": "ok"}) in (
+            3,
+            6,
+        )
+    assert b'isthmus_router_requests_total{outcome="ok",route="/v1/models"} 6.0' in exposition(registry)

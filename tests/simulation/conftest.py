@@ -11,3 +11,4 @@ __all__ = ["scanner", "start_router"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--chaos-minutes", type=float, default=10.0, help="Length of the long chaos run.")
+    parser.addoption("--chaos-users", type=int, default=24, help="Locust users of the long chaos run.")

@@ -9,6 +9,7 @@ until that lets it go (see `edge.packages.lease`).
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 from dataclasses import dataclass
@@ -27,7 +28,17 @@ from edge.packages.staging import Incoming, stage
 from edge.packages.store import locked
 from edge.packages.trust import NO_TRUST, Trust
 from edge.packages.versions import Versions, fingerprint
-from shared.errors import AdapterRejected, DigestMismatch, ModelCorrupt, NotFound, SettingsError, TrustError
+from shared.errors import (
+    AdapterRejected,
+    DigestMismatch,
+    InvalidRequest,
+    ModelCorrupt,
+    NotFound,
+    SettingsError,
+    TrustError,
+)
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,11 @@ class Registration:
     rank_limit: int
     base_digest: str | None = None
     signing_key: SigningKey | None = None
+
+    def __post_init__(self) -> None:
+        """Raises InvalidRequest: `base_digest` is no digest."""
+        if self.base_digest is not None and not _DIGEST.fullmatch(self.base_digest):
+            raise InvalidRequest("base_digest is sha256: and 64 hexadecimal digits.", param="base_digest")
 
 
 def base_in(package: Package) -> Base:

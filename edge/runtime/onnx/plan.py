@@ -16,6 +16,7 @@ from edge.memory.kv import CacheElement, KvType
 from edge.packages.package import Package
 from edge.runtime.onnx.options import OnnxOptions
 from edge.runtime.plan import PlanRequest, StaticPlan
+from edge.scheduling.tuning import MOST_THREADS
 from shared.errors import InsufficientMemory, SettingsError
 
 _FEATURES = frozenset({"structured_output", "logprobs"})
@@ -59,7 +60,7 @@ def plan_onnx(package: Package, device: DeviceFacts, request: PlanRequest) -> St
     largest = (least + more) // _CONTEXT_STEP_TOKENS * _CONTEXT_STEP_TOKENS
     most = min(trained, request.maximum_context_tokens or trained)
     context_tokens = asked if asked is not None else max(least, min(largest, most))
-    threads = request.threads or max(1, device.cores_usable - 1)
+    threads = request.threads or min(max(1, device.cores_usable - 1), MOST_THREADS)
     return _shaped(package, request, threads, request.slots, context_tokens)
 
 

@@ -19,7 +19,7 @@ from edge.runtime.onnx.text import Vocabulary
 _KNOWN = frozenset(
     {"model", "stream", "return_progress", "stream_options", "n", "top_k", "temperature", "top_p", "min_p",
      "presence_penalty", "frequency_penalty", "repeat_penalty", "seed", "stop", "logit_bias", "messages", "prompt",
-     "grammar", "max_tokens", "logprobs", "top_logprobs", "lora"}
+     "grammar", "max_tokens", "logprobs", "top_logprobs", "lora", "repeat_last_n"}
 )  # fmt: skip
 _RANDOM_SEED = 2**32 - 1
 
@@ -125,6 +125,7 @@ def _rules(body: dict[str, Any]) -> SamplingRules:
         presence_penalty=body.get("presence_penalty", 0.0),
         frequency_penalty=body.get("frequency_penalty", 0.0),
         repetition_penalty=body.get("repeat_penalty", 1.0),
+        penalty_window_tokens=body.get("repeat_last_n"),
         bias={token: -math.inf if bias is False else float(bias) for token, bias in body.get("logit_bias") or ()},
         seed=None if seed in (None, _RANDOM_SEED) else seed,
     )

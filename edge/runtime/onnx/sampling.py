@@ -7,7 +7,6 @@ top-k, top-p, min-p. Log-probabilities are those of the model, before any of it.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +19,8 @@ _GREEDY_BELOW = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class SamplingRules:
-    """The fields of one request. A bias of minus infinity bans a token."""
+    """The fields of one request. A bias of minus infinity bans a token. Penalties look at the last
+    `penalty_window_tokens` of prompt and answer, or at all of them (None)."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -29,6 +29,7 @@ class SamplingRules:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     repetition_penalty: float = 1.0
+    penalty_window_tokens: int | None = None
     bias: dict[int, float] = field(default_factory=dict)
     seed: int | None = None
 
@@ -42,8 +43,8 @@ class Sampler:
 
     def __init__(self, rules: SamplingRules, prompt: list[int]) -> None:
         self._rules = rules
-        self._prompt = np.unique(np.asarray(prompt, dtype=np.int64))
-        self._drawn: Counter[int] = Counter()
+        self._prompt = prompt
+        self._drawn: list[int] = []
         self._random = np.random.default_rng(rules.seed)
         self._bias_ids = np.fromiter(rules.bias.keys(), dtype=np.int64, count=len(rules.bias))
         self._bias = np.fromiter(rules.bias.values(), dtype=np.float32, count=len(rules.bias))
@@ -57,19 +58,29 @@ class Sampler:
             row[self._bias_ids] += self._bias
         self._penalise(row)
         token = int(row.argmax()) if self._rules.temperature < _GREEDY_BELOW else self._drawn_from(row)
-        self._drawn[token] += 1
+        self._drawn.append(token)
         return token
 
     def _penalise(self, row: Row) -> None:
         rules = self._rules
-        drawn = np.fromiter(self._drawn.keys(), dtype=np.int64, count=len(self._drawn))
+        if rules.repetition_penalty == 1.0 and not (rules.presence_penalty or rules.frequency_penalty):
+            return
+        prompt, drawn = self._recent()
         if rules.repetition_penalty != 1.0:
-            seen = np.union1d(self._prompt, drawn)
+            seen = np.unique(np.asarray([*prompt, *drawn], dtype=np.int64))
             values = row[seen]
             row[seen] = np.where(values > 0, values / rules.repetition_penalty, values * rules.repetition_penalty)
-        if len(drawn) and (rules.presence_penalty or rules.frequency_penalty):
-            counts = np.fromiter(self._drawn.values(), dtype=np.float32, count=len(self._drawn))
-            row[drawn] -= rules.presence_penalty + rules.frequency_penalty * counts
+        ids, counts = np.unique(np.asarray(drawn, dtype=np.int64), return_counts=True)
+        row[ids] -= rules.presence_penalty + rules.frequency_penalty * counts.astype(np.float32)
+
+    def _recent(self) -> tuple[list[int], list[int]]:
+        """The tokens of prompt and answer that penalties look at."""
+        window = self._rules.penalty_window_tokens
+        if window is None:
+            return self._prompt, self._drawn
+        drawn = self._drawn[-window:] if window else []
+        left = window - len(drawn)
+        return self._prompt[-left:] if left else [], drawn
 
     def _drawn_from(self, row: Row) -> int:
         rules = self._rules

@@ -65,7 +65,8 @@ class OllamaDialect(ABC):
         if given.stream is not False:
             body |= {"stream": True, "stream_options": {"include_usage": True}}
         # Ollama's num_predict is the most that is wanted: front ends set it far above what any context holds.
-        return Asked(endpoint, body, limit_is_bound=True)
+        window = None if given.options is None else given.options.repeat_last_n
+        return Asked(endpoint, body, limit_is_bound=True, penalty_window_tokens=window)
 
     def _loaded(self, given: ChatBody | GenerateBody) -> Asked:
         """Who asks for no text wants the model loaded, which it is; unloading it is the operator's affair."""

@@ -15,6 +15,7 @@ PREFIX = "/api/"
 _OPTIONS = {
     "max_tokens": "num_predict",
     "repetition_penalty": "repeat_penalty",
+    "repeat_last_n": "repeat_last_n",
     **{name: name for name in ("temperature", "top_k", "top_p", "min_p", "typical_p", "mirostat", "seed", "stop")},
     **{name: name for name in ("presence_penalty", "frequency_penalty")},
 }

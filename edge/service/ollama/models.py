@@ -58,7 +58,8 @@ def described(facts: EngineFacts, name: str) -> dict[str, Any]:
 
 def capabilities(facts: EngineFacts) -> list[str]:
     """What the model can, in Ollama's words."""
-    return [name for name in _CAPABILITIES if name == "completion" or name in facts.features]
+    found = [name for name in _CAPABILITIES if name == "completion" or name in facts.features]
+    return found if facts.embedding_input_tokens is None else [*found, "embedding"]
 
 
 def _entry(facts: EngineFacts, name: str, digest: str, size_bytes: int) -> dict[str, Any]:

@@ -10,8 +10,6 @@ from shared.errors import InvalidRequest
 _DEFAULTS = {"temperature": 0.8, "top_k": 40, "top_p": 0.9}
 """Ollama's own, which its front ends rely on where they say nothing; OpenAI's differ."""
 _SAME = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "typical_p", "mirostat")
-_WINDOW_TOKENS = 64
-"""Ollama's default of `repeat_last_n`, and the engine's."""
 
 
 def sampling(options: Options | None) -> dict[str, Any]:
@@ -33,7 +31,6 @@ def sampling(options: Options | None) -> dict[str, Any]:
         body["max_tokens"] = given.num_predict
     if given.stop:
         body["stop"] = given.stop
-    _check_window(given, body)
     return body
 
 
@@ -44,13 +41,3 @@ def response_format(wanted: str | dict[str, Any] | None) -> dict[str, Any]:
     if isinstance(wanted, str):
         return {"response_format": {"type": "json_object"}}
     return {"response_format": {"type": "json_schema", "json_schema": {"name": "format", "schema": wanted}}}
-
-
-def _check_window(given: Options, body: dict[str, Any]) -> None:
-    penalised = body.get("repetition_penalty", 1) != 1 or body.get("presence_penalty") or body.get("frequency_penalty")
-    if penalised and given.repeat_last_n not in (None, _WINDOW_TOKENS):
-        raise InvalidRequest(
-            f"Penalties look back {_WINDOW_TOKENS} tokens here; another repeat_last_n is not supported.",
-            param="options.repeat_last_n",
-            code="unsupported_parameter",
-        )

@@ -24,7 +24,9 @@ _REMEMBERED_S = 600
 
 
 def is_near(origin: str) -> bool:
-    """Whether an `Origin` header names a page of this device, or of a program."""
+    """Whether an `Origin` header names a page of this device, or of a program; it can be said again in a header."""
+    if not _is_plain(origin):
+        return False
     try:
         parts = urlsplit(origin)
         return parts.scheme in _PROGRAMS or (parts.scheme in ("http", "https") and parts.hostname in _HOSTS)
@@ -58,8 +60,13 @@ async def allow(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["Vary"] = "Origin"
     if request.method == "OPTIONS":
         response.headers["Access-Control-Allow-Methods"] = "GET, HEAD, POST"
-        response.headers["Access-Control-Allow-Headers"] = request.headers.get("Access-Control-Request-Headers", "")
+        wanted = request.headers.get("Access-Control-Request-Headers", "")
+        response.headers["Access-Control-Allow-Headers"] = wanted if _is_plain(wanted) else ""
         response.headers["Access-Control-Max-Age"] = str(_REMEMBERED_S)
+
+
+def _is_plain(value: str) -> bool:
+    return value.isascii() and value.isprintable()
 
 
 def _origin(request: web.Request) -> str | None:

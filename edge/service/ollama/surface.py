@@ -12,8 +12,9 @@ from aiohttp import web
 from edge.runtime.port import Engine
 from edge.service.adapters.selection import served_name
 from edge.service.adapters.service import Adapters
+from edge.service.embedding import Embeddings
 from edge.service.generation import Generation
-from edge.service.ollama import models
+from edge.service.ollama import models, vectors
 from edge.service.ollama.dialect import CHAT, GENERATE, Chat, Generate, OllamaDialect
 from edge.service.ollama.errors import not_found
 from edge.service.ollama.naming import model_of
@@ -27,7 +28,8 @@ from shared.keys import ApiKey, Scope
 API_VERSION = "0.32.15"
 """The release of Ollama whose API this follows. Front ends compare it with the least that they need, so it cannot be
 the version of this agent."""
-_MANAGED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+MANAGED = ("pull", "push", "create", "copy", "delete", "blobs/{digest}")
+"""Routes below /api that are refused: what manages models."""
 _GREETING = "Ollama is running"
 """What front ends look for at the root of an address to know the API by."""
 
@@ -39,6 +41,7 @@ class Parts:
     engine: Engine
     served: Served
     generation: Generation
+    embeddings: Embeddings
     adapters: Adapters
     clock: Clock
     body_limit_bytes: int
@@ -56,9 +59,9 @@ def routes(parts: Parts) -> list[web.RouteDef]:
         web.post("/api/show", surface.show),
         web.post(CHAT, surface.generate(Chat)),
         web.post(GENERATE, surface.generate(Generate)),
-        web.post("/api/embed", surface.embed),
-        web.post("/api/embeddings", surface.embed),
-        *(web.route("*", f"/api/{name}", surface.refuse) for name in _MANAGED),
+        web.post(vectors.EMBED, surface.embed),
+        web.post(vectors.LEGACY, surface.embed),
+        *(web.route("*", f"/api/{name}", surface.refuse) for name in MANAGED),
     ]
 
 
@@ -96,10 +99,14 @@ class _Surface:
         return _json(models.described(self._parts.served.require(), model_of(name)))
 
     async def embed(self, request: web.Request) -> web.StreamResponse:
-        """Every model that is installed here generates text: an encoder is refused when it is pulled."""
-        self._parts.require(request, Scope.INFERENCE)
-        await self._check_served((await self._read(request, EmbedBody)).model)
-        raise InvalidRequest("This model does not support embeddings.", code="unsupported_model")
+        key = self._parts.require(request, Scope.INFERENCE)
+        given = await self._read(request, EmbedBody)
+        await self._check_served(given.model)
+        owner = None if key is None else key.name
+        try:
+            return await vectors.answer(request, given, self._parts.embeddings, self._parts.clock, owner)
+        except NotFound:
+            raise not_found(given.model) from None
 
     async def refuse(self, request: web.Request) -> web.StreamResponse:
         self._parts.require(request, Scope.INFERENCE)

@@ -50,12 +50,21 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
   {{- $facts = append $facts (pick $model
       "model_id" "digest" "tokenizer" "context_tokens" "max_num_seqs" "tool_call_parser" "adapters") -}}
 {{- end -}}
+{{- $keys := list -}}
+{{- range $settings.keys | default list -}}
+  {{- with . -}}
+    {{- $key := deepCopy (include "isthmus.pruned" . | fromYaml) -}}
+    {{- /* No scope is not the same as none said. */ -}}
+    {{- $scopes := ternary $key.scopes (list "inference") (kindIs "slice" $key.scopes) -}}
+    {{- $keys = append $keys (set $key "scopes" ($scopes | uniq | sortAlpha)) -}}
+  {{- end -}}
+{{- end -}}
 {{- $app := dict
     "models" $models
     "accelerator" $settings.accelerator
     "ingress" $settings.ingress
     "life" $settings.life
-    "keys" ($settings.keys | default list)
+    "keys" $keys
     "tracing" $settings.tracing -}}
 {{- $http := dict
     "host" "0.0.0.0"

@@ -13,6 +13,9 @@
 {{- if include "isthmus.cloud.onRay" . -}}
 id: cloud
 url: http://{{ include "isthmus.cloud.serveService" . }}:{{ include "isthmus.cloud.port" . }}
+{{- with include "isthmus.router.cloudKey" . | fromYaml }}
+api_key_file: {{ include "isthmus.router.secrets" $ }}/cloud/{{ .key }}
+{{- end }}
 {{- else if and (.Values.cloud).enabled $external.url -}}
 id: cloud
 url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
@@ -20,12 +23,22 @@ url: {{ $external.url | trimSuffix "/" | trimSuffix "/v1" | quote }}
 models:
   {{- include "isthmus.yaml" . | nindent 2 }}
 {{- end }}
-{{- if $external.existingSecret }}
-api_key_file: {{ include "isthmus.router.secrets" . }}/cloud/{{ $external.key | default "api-key" }}
+{{- with include "isthmus.router.cloudKey" . | fromYaml }}
+api_key_file: {{ include "isthmus.router.secrets" $ }}/cloud/{{ .key }}
 {{- end }}
 {{- with $external.rateDomain }}
 rate_domain: {{ . | quote }}
 {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Secret and key that the router presents to the chart's cloud; nothing where it is asked without one. */}}
+{{- define "isthmus.router.cloudKey" -}}
+{{- $cloud := .Values.cloud | default dict -}}
+{{- $given := ternary $cloud.apiKey $cloud.external (not (empty (include "isthmus.cloud.onRay" .))) | default dict -}}
+{{- if and $cloud.enabled $given.existingSecret -}}
+secret: {{ $given.existingSecret | quote }}
+key: {{ $given.key | default "api-key" | quote }}
 {{- end -}}
 {{- end -}}
 
@@ -69,10 +82,9 @@ kind: memory
 {{/* Secrets that are mounted as files: name of the folder to (dict secret key). */}}
 {{- define "isthmus.router.secretVolumes" -}}
 {{- $router := .Values.router | default dict -}}
-{{- $external := (.Values.cloud).external | default dict -}}
 {{- $volumes := dict -}}
-{{- if and (.Values.cloud).enabled $external.url $external.existingSecret -}}
-  {{- $_ := set $volumes "cloud" (dict "secret" $external.existingSecret "key" ($external.key | default "api-key")) -}}
+{{- with include "isthmus.router.cloudKey" . | fromYaml -}}
+  {{- $_ := set $volumes "cloud" . -}}
 {{- end -}}
 {{- if and (include "isthmus.redis.present" .) (include "isthmus.redis.secret" .) -}}
   {{- $_ := set $volumes "redis" (dict "secret" (include "isthmus.redis.secret" .) "key" (((.Values.redis).auth).routerPasswordKey | default "router-password")) -}}

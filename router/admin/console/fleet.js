@@ -64,7 +64,7 @@ class Card {
       backend.drained_since_unix_s ? h("span", { class: "soft" }, `drained since ${clock(backend.drained_since_unix_s)}`) : null);
     const facts_ = [
       ["zone", backend.zone], ["breaker", chip(backend.breaker)],
-      ["slots", `${backend.slots_busy ?? "–"} of ${backend.slots_total ?? "–"} busy`], ["queued", `${backend.queued ?? "–"}${backend.queue_limit === null ? "" : ` of ${backend.queue_limit}`}`],
+      ["slots", part(backend.slots_busy, backend.slots_total, " busy")], ["queued", part(backend.queued, backend.queue_limit, "")],
       ["first token", millis(backend.ttft_ms)], ["decode", backend.decode_tokens_per_s === null ? "–" : `${number(backend.decode_tokens_per_s, 1)} tok/s`],
       ["prefill", backend.prefill_tokens_per_s === null ? "–" : `${number(backend.prefill_tokens_per_s)} tok/s`], ["in flight here", number(backend.in_flight)],
       ["last report", backend.age_ms === null ? "asked" : `${span(backend.age_ms / 1000)} ago`], ["weights", differs ? "differ from another's" : stated ? "as others'" : "digest not stated"],
@@ -95,6 +95,11 @@ class Card {
   }
 
   close() { this.chart?.close(); }
+}
+
+// "2 of 4 busy", with what is known of it.
+function part(count, total, word) {
+  return `${number(count)}${total === null ? "" : ` of ${number(total)}`}${word}`;
 }
 
 function drawDevices(place, devices) {

@@ -66,7 +66,7 @@ function drawRefusals(place, points) {
 function drawHeat(place, fleet) {
   const warm = (fleet?.backends ?? []).filter((each) => each.tier === "edge").sort((a, b) => (b.temperature_c ?? -99) - (a.temperature_c ?? -99)).slice(0, 8);
   const rows = warm.map((each) => h("tr", { "data-backend": each.backend_id },
-    h("td", null, each.backend_id), h("td", null, chip(each.level)), h("td", { class: "n" }, celsius(each.temperature_c)),
+    h("td", { class: "n" }, each.backend_id), h("td", null, chip(each.level)), h("td", { class: "n" }, celsius(each.temperature_c)),
     h("td", { class: "n" }, `${number(each.derate_ratio * 100)} %`), h("td", { class: "n" }, each.seconds_to_throttle === null ? "–" : `in ${number(each.seconds_to_throttle)} s`)));
   show(place, h("h2", null, "Heat"), table("Warmest devices", ["device", "level", "temperature", "speed left", "next level"], rows, "No edge device reports."));
 }

@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import pairwise
+from math import sqrt
+
+from stdnum import ean
 
 from router.privacy.normalise import Span
 from router.privacy.recognisers.model import Recogniser, Tick, inside_code, inside_uuid
-from router.privacy.recognisers.nearby import is_chance, is_in_row, is_joined, is_other_number, named
+from router.privacy.recognisers.nearby import is_in_row, is_joined, is_other_number, named
 from shared.privacy import PrivacyClass
 
 _MIN_DIGITS, _MAX_DIGITS = 12, 19
@@ -28,20 +32,20 @@ _READINGS = tuple(
 _SPREAD = re.compile(r"(?<![0-9A-Za-z.])[0-9]{4}(?:[ \t\r\n]{1,16}[0-9]{2,6}){2,4}(?![0-9A-Za-z])")
 _SPREAD_TRIGGER = rb"[0-9]{4}[ \t\r\n]{1,16}[0-9]{4,6}[ \t\r\n]{1,16}[0-9]{4}"
 _SIGN = r"[^0-9A-Za-z\x1e]"
+_ONE_SIGN = r"[^\w\s.\-/\x1e]"
+"""Any but those that a run of digits may have in it."""
 _SIGNED = re.compile(
     rf"(?<![0-9A-Za-z])(?:[0-9]{{4}}{_SIGN}{{1,8}}[0-9]{{4,6}}{_SIGN}{{1,8}}[0-9]{{4,5}}"
-    rf"(?:{_SIGN}{{1,8}}[0-9]{{2,4}}){{0,2}}|[0-9](?:([,:;|+*~=])[0-9])(?:\1[0-9]){{12,17}})(?![0-9A-Za-z])"
+    rf"(?:{_SIGN}{{1,8}}[0-9]{{2,4}}){{0,2}}|[0-9](?:({_ONE_SIGN})[0-9])(?:\1[0-9]){{12,17}})(?![0-9A-Za-z])"
 )
 _SIGNED_TRIGGERS = (
     rb"[0-9]{4}[^0-9A-Za-z]{1,8}[0-9]{4,6}[^0-9A-Za-z]{1,8}[0-9]{4}",
-    rb"(?:[0-9][,:;|+*~=]){12}[0-9]",
+    rb"(?:[0-9][^0-9A-Za-z\s]){12}[0-9]",
 )
 _SIGNED_SHAPES = frozenset({(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), *((1,) * n for n in range(14, 20))})
-_ROW_SIGNS = frozenset(",:;|+*~=")
+_IS_ONE_SIGN = re.compile(_ONE_SIGN)
 _BEFORE_LIST = frozenset("[{")
-_COMES_BEFORE = re.compile(r"[0-9][,:;|+*~=] ?\Z")
-_GOES_ON = re.compile(r"[,:;|+*~=] ?[0-9]")
-_CARD_NAMED = (
+CARD_NAMED = (
     r"\bcards?\b|creditcard|\bvisa\b|master ?card|\bamex\b|american express|\bmaestro\b|kreditkarte"
     r"|\bkarten?(?:nummer)?\b|carte (?:bancaire|bleue|de cr)|tarjeta|cart[ãa]o|carta di cr"
     r"|карт|信用卡|银行卡|卡号|卡號|カ[-ー]ド|카드"
@@ -56,9 +60,13 @@ _USUAL_SHAPES = frozenset(
 """Groupings in use: they are found also beside other numbers."""
 _CERTAIN_SHAPES = frozenset({(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5)})
 """Groupings that hardly anything else has."""
-_MATRIX_GROUPS, _MAX_MATRIX_GROUPS = 7, 64
+_MATRIX_GROUPS, _MATRIX_ROWS, _MAX_MATRIX_GROUPS = 7, 3, 64
+_CHANCE_RATIO = 0.035
+"""Share of the numbers of sixteen digits that lie in an issuer's range and pass the check by chance."""
 _HAS_DIGIT = re.compile(r"[0-9]")
-_USUAL_LENGTHS = frozenset({15, 16})
+_USUAL_LENGTHS = frozenset({14, 15, 16})
+"""Of nearly all cards that are in use."""
+_EAN_DIGITS = 13
 _LINE_ENDS = frozenset({"\n", "\r\n"})
 
 _RANGES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
@@ -75,19 +83,32 @@ _RANGES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("4000", "4999", (13, 16, 18, 19)),  # Visa and co-badged
     ("5018", "5020", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro, Dankort
     ("5038", "5038", (12, 13, 14, 15, 16, 17, 18, 19)),
-    ("5061", "5067", (16, 18, 19)),  # Verve, Elo
+    ("5060", "5067", (16, 18, 19)),  # Verve, Elo
+    ("5078", "5079", (16, 18, 19)),  # Meeza, Verve
     ("5080", "5089", (16,)),  # RuPay
+    ("5090", "5099", (16,)),  # Elo
     ("5100", "5599", (16,)),  # Mastercard
     ("5610", "5610", (16,)),  # Bankcard
+    ("5614", "5614", (16,)),  # Uzcard
+    ("5888", "5888", (16,)),  # Mada
     ("5893", "5893", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("5895", "5896", (16,)),  # Naranja, Cabal
     ("6000", "6099", (16, 17, 18, 19)),  # Discover, RuPay, Hipercard
     ("6200", "6299", (16, 17, 18, 19)),  # UnionPay
     ("6304", "6304", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
     ("6360", "6399", (16, 17, 18, 19)),  # Elo, InstaPayment
     ("6440", "6599", (16, 17, 18, 19)),  # Discover, RuPay, Troy
+    ("6703", "6703", (16, 17, 18, 19)),  # Bancontact
+    ("6706", "6709", (16, 17, 18, 19)),  # Laser
     ("6759", "6763", (12, 13, 14, 15, 16, 17, 18, 19)),  # Maestro
+    ("6767", "6767", (16, 18, 19)),  # Solo
+    ("6771", "6771", (16, 17, 18, 19)),  # Laser
     ("8100", "8299", (16, 17, 18, 19)),  # UnionPay, RuPay
     ("8600", "8600", (16,)),  # Uzcard
+    ("9051", "9051", (16,)),  # ArCa
+    ("9112", "9112", (16,)),  # Belkart
+    ("9682", "9682", (16,)),  # Mada
+    ("9704", "9704", (16, 19)),  # Napas
     ("9792", "9792", (16,)),  # Troy
     ("9860", "9860", (16,)),  # Humo
 )
@@ -154,12 +175,18 @@ def _find_signed(text: str, tick: Tick) -> Iterator[Span]:
         digits = "".join(text[start:end] for start, end in groups)
         if shape not in _SIGNED_SHAPES or len(digits) not in lengths_of(digits[:4]) or not _is_number(digits):
             continue
-        is_row = len(gaps) == 1 and gaps <= _ROW_SIGNS and not _GOES_ON.match(text, match.end())
-        is_list = text[match.start() - 1 : match.start()] in _BEFORE_LIST or _COMES_BEFORE.search(
-            text[: match.start()][-3:]
-        )
-        if (is_row and not is_list) or named(text, *match.span(), (_CARD_NAMED,)):
+        if _is_one_row(text, *match.span(), gaps) or named(text, *match.span(), (CARD_NAMED,)):
             yield match.span()
+
+
+def _is_one_row(text: str, start: int, end: int, gaps: set[str]) -> bool:
+    """Whether one sign parts the groups, and no other number is parted from them by it."""
+    sign = next(iter(gaps))
+    if len(gaps) > 1 or not _IS_ONE_SIGN.fullmatch(sign) or text[max(0, start - 1) : start] in _BEFORE_LIST:
+        return False
+    before, after = text[max(0, start - 3) : start].rstrip(" "), text[end : end + 3]
+    comes_before = before.endswith(sign) and before[-2:-1].isdigit()
+    return not comes_before and not (after.startswith(sign) and after[1:].lstrip(" ")[:1].isdigit())
 
 
 def _cards_among(text: str, groups: list[Span], tick: Tick) -> Iterator[Span]:
@@ -199,7 +226,8 @@ def _texts(text: str, groups: list[Span], first: int, last: int) -> list[str]:
 
 
 def _is_of_a_matrix(text: str, groups: list[Span], first: int, last: int) -> bool:
-    """Whether groups of the same size go on around a number of the usual form, which is then a piece of a table."""
+    """Whether a number of the usual form is a piece of a table: rows of as many groups of one size, and no more cards
+    among them than chance would have. A single long row is none: cards stand there beside dates and codes."""
     gap = text[groups[first][1] : groups[first + 1][0]]
     size = groups[first][1] - groups[first][0]
 
@@ -215,24 +243,30 @@ def _is_of_a_matrix(text: str, groups: list[Span], first: int, last: int) -> boo
         return all(end - start == size for start, end in groups[at - 1 : at + 1])
 
     left, right = extent(lambda at: is_of_size(at) and text[groups[at - 1][1] : groups[at][0]] == gap)
-    if right - left < _MATRIX_GROUPS:
+    width = right - left
+    if width < _MATRIX_GROUPS:
         return False
     left, right = extent(is_of_size)
+    ends = [at for at in range(left, right) if at + 1 == right or "\n" in text[groups[at][1] : groups[at + 1][0]]]
+    widths = [end - start for start, end in pairwise((left - 1, *ends))]
+    if widths.count(width) < _MATRIX_ROWS:
+        return False
     numbers = ["".join(_texts(text, groups, at, at + 3)) for at in range(left, right - 3)]
-    return 4 * sum(map(_is_card, numbers)) + 2 < right - left
+    expected = _CHANCE_RATIO * len(numbers)
+    return sum(map(_is_card, numbers)) <= expected + 2 * sqrt(expected) + 0.5
 
 
 def _is_likely(text: str, start: int, end: int) -> bool:
-    """Whether a bare number is a card rather than an article, a shipment or an account. The lengths of most cards
-    always count: a card in a column of other numbers must not be missed. Lengths that few cards have count unless
-    another word names the number or most of many numbers beside it fail the check."""
-    if end - start in _USUAL_LENGTHS or text.startswith("62", start):
+    """Whether a bare number is a card rather than an article, a shipment or an account. What stands beside it never
+    counts against it: anybody could put other numbers there. The lengths of most cards always count; those that few
+    have count unless a sign or a word says of this number that it is another, or it is an article's by its own
+    check digit."""
+    length = end - start
+    if length in _USUAL_LENGTHS or text.startswith("62", start) or named(text, start, end, (CARD_NAMED,)):
         return True
-    if named(text, start, end, (_CARD_NAMED,)):
-        return True
-    return not (
-        is_joined(text, start, end) or is_other_number(text, start, end) or is_chance(text, start, end, _is_card)
-    )
+    if length == _EAN_DIGITS and ean.is_valid(text[start:end]):
+        return False
+    return not (is_joined(text, start, end) or is_other_number(text, start, end))
 
 
 def _is_card(number: str) -> bool:
@@ -249,7 +283,7 @@ def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) ->
     if len(shape) == 1:
         is_fraction = start >= 2 and text[start - 1] == "." and text[start - 2].isdigit()
         return not is_fraction and not inside_code(text, start, end) and _is_likely(text, start, end)
-    is_named = named(text, start, end, (_CARD_NAMED,))
+    is_named = named(text, start, end, (CARD_NAMED,))
     if shape in _USUAL_SHAPES:
         if is_named or _is_of_a_matrix(text, groups, first, last):
             return is_named
@@ -262,7 +296,7 @@ def _is_written_as_card(text: str, groups: list[Span], first: int, last: int) ->
     # addresses, dates, decimals and tables.
     if len(shape) == 2:
         return gaps <= {" ", "-"}
-    if max(shape) - min(shape) > 2 and not is_named:
+    if max(shape) - min(shape) > 2 and any(size % 4 for size in shape) and not is_named:
         return False
     return len(gaps) == 1 or not any(sign in gap for gap in gaps for sign in "./\r\n")
 

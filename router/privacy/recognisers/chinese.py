@@ -20,7 +20,7 @@ _SHAPES = frozenset(
      (3, 3, 4, 2, 2, 3, 1), (4, 4, 4, 4, 2), (3,) * 6, (2,) * 9, (1,) * 18}
 )  # fmt: skip
 """Groupings in use. Any other counts only near a word that says what it is: a table has all sorts."""
-_ID_NAMED = (r"身份|证件|證件|证号|證號|公民|居民|\bid\b|identity|resident|shenfenzheng|\bsfz",)
+ID_NAMED = (r"身份|证件|證件|证号|證號|公民|居民|\bid\b|identity|resident|shenfenzheng|\bsfz",)
 _BESIDE = re.compile(r"[0-9][ \t.\-/_,]{1,3}\Z")
 _GOES_ON = re.compile(r"[ \t.\-/_,]{1,3}[0-9]")
 _PROVINCES_OF_REGION = {
@@ -57,7 +57,7 @@ def find_ids(text: str, tick: Tick) -> Iterator[Span]:
             is_whole = len(shape) < 3 or not (
                 _BESIDE.search(text[max(0, start - 4) : start]) or _GOES_ON.match(text, end)
             )
-            if (shape in _SHAPES and is_whole) or named(text, start, end, _ID_NAMED):
+            if (shape in _SHAPES and is_whole) or named(text, start, end, ID_NAMED):
                 yield start, end
 
 

@@ -60,6 +60,7 @@ _LATIN_STEMS = (
     _Stem("pass", Sort.PASSWORD, r"word|wd|phrase|code|wort|ord(?![a-z])|key(?![a-z])", _ANYWHERE),
     _Stem("pass", Sort.PASSWORD, r"(?![A-Za-z])"),
     _Stem("pwd", Sort.PASSWORD, r"(?![A-Za-z])", _ANYWHERE),
+    _Stem("pw", Sort.PASSWORD, r"(?![A-Za-z])"),
     _Stem("psk", Sort.PASSWORD, r"(?![A-Za-z])"),
     _Stem("kennwort", Sort.PASSWORD, before=_ANYWHERE),
     _Stem("mot", Sort.PASSWORD, r"[ _-]?de[ _-]?passe"),

@@ -21,9 +21,13 @@ _LITERAL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@\[[0-9A-Fa-f.:IPv]{3,45}\]")
 _LOCAL_SIGNS = frozenset("!#$%&'*+-/=?^_`{|}~.")
 _EDGE_SIGNS = "'`.*{|/=&?~"
 """Signs that are legal in a local part but, at its left edge, belong to the text around."""
+_MARKS = r"\u0900-\u0dff\u0e00-\u109f"
+"""Scripts whose vowels are marks of their own, which are no letters to a pattern."""
 _DOMAIN = re.compile(
-    r"(?:[^\W_](?:[\w-]{0,61}[^\W_])?\.){1,10}(xn--[A-Za-z0-9-]{1,59}|[A-Za-z]{2,63}|[^\W\d_A-Za-z]{2,63})"
+    rf"(?:(?:[^\W_]|[{_MARKS}])(?:[\w{_MARKS}-]{{0,61}}(?:[^\W_]|[{_MARKS}]))?\.){{1,10}}"
+    rf"(xn--[A-Za-z0-9-]{{1,59}}|[A-Za-z]{{2,63}}|(?=[oOI]{{0,63}}[^\W\d_A-Za-z])(?:[^\W\d_A-Za-z]|[oOI{_MARKS}]){{2,63}})"
 )
+"""Of an ending in another script, folding has made o and I of the letters that look like them."""
 _SCRIPT_EDGE = re.compile(r".*[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af](?=[A-Za-z0-9][\x21-\x7e]*\Z)")
 _COMMON_ENDINGS = frozenset(
     {"com", "org", "net", "edu", "gov", "info", "io", "eu", "de", "uk", "fr", "es", "it", "nl", "cn", "ru", "jp", "co"}
@@ -81,7 +85,7 @@ def _start_of_local(text: str, at: int) -> int:
 
 
 def _is_local(char: str) -> bool:
-    return char.isalnum() or char in _LOCAL_SIGNS
+    return char.isalnum() or char in _LOCAL_SIGNS or "\u0900" <= char <= "\u109f"
 
 
 def _is_password(text: str, start: int) -> bool:

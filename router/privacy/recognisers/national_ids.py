@@ -15,15 +15,17 @@ from functools import cache
 from stdnum import luhn
 
 from router.privacy.normalise import Span
+from router.privacy.recognisers.column_heads import ColumnHeads
 from router.privacy.recognisers.model import Recogniser, Tick, inside_uuid
 from router.privacy.recognisers.nearby import (
     ANY_IDENTITY,
-    is_chance,
     is_in_row,
     is_joined,
     is_other_number,
     named,
+    names_other,
     triggers_of,
+    words,
 )
 from shared.privacy import PrivacyClass
 
@@ -91,7 +93,8 @@ _NUMBERS = (
     _Number(
         "be_national",
         "be.nn",
-        r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}",
+        r"[0-9]{2}\.[0-9]{2}\.[0-9]{2}-[0-9]{3}\.[0-9]{2}"
+        r"|[0-9]{6}[ -]?[0-9]{3}[ -]?[0-9]{2}",
         names=r"rijksregister|registre national|niss|insz",
     ),
     _Number("bg_egn", "bg.egn", bare=r"[0-9]{10}", names=r"\begn\b|егн"),
@@ -123,7 +126,10 @@ _NUMBERS = (
     _Number("do_cedula", "do.cedula", r"[0-9]{3}-[0-9]{7}-[0-9]", r"[0-9]{11}", r"c[ée]dula"),
     _Number("ec_cedula", "ec.ci", bare=r"[0-9]{9}-?[0-9]", names=r"c[ée]dula|\bci\b"),
     _Number(
-        "ee_isikukood", "ee.ik", r"[1-6][0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[0-9]{4}", names=r"isikukood"
+        "ee_isikukood",
+        "ee.ik",
+        r"(?:[34][0-9]|[56][0-3])[0-9](?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[0-9]{4}",
+        names=r"isikukood",
     ),
     _Number(
         "es_dni", "es.dni", r"[0-9]{2}\.?[0-9]{3}\.?[0-9]{3}[ -]?[A-HJ-NP-TV-Za-hj-np-tv-z]", names=r"\bdni\b|\bnif\b"
@@ -143,12 +149,19 @@ _NUMBERS = (
     ),
     _Number("gb_nhs", "gb.nhs", bare=r"[0-9]{3}[ -]?[0-9]{3}[ -]?[0-9]{4}", names=r"\bnhs\b|health service"),
     _Number(
-        "gb_nino", _anything, r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[A-D]"
+        "gb_nino",
+        _anything,
+        r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z][ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{2}[ -]?[A-D]",
+        names=r"\bnino\b|national insurance",
     ),
     _Number("gb_utr", "gb.utr", bare=r"[0-9]{5}[ ]?[0-9]{5}", names=r"\butr\b|taxpayer ref"),
     _Number("gr_amka", "gr.amka", r"[0-3][0-9][01][0-9]{8}", names=r"amka|αμκα"),
     _Number(
-        "hk_identity", _hong_kong, r"[A-Z]{1,2}[0-9]{6}\([0-9A]\)", r"[A-Z]{1,2}[0-9]{6}[0-9A]", r"hkid|hong kong|香港"
+        "hk_identity",
+        _hong_kong,
+        r"[A-Z]{1,2}[0-9]{6} ?[(（][0-9A][)）]",
+        r"[A-Z]{1,2}[0-9]{6}[0-9A]",
+        r"hkid|hong kong|香港",
     ),
     _Number("hr_oib", "hr.oib", bare=r"[0-9]{11}", names=r"\boib\b"),
     _Number("id_nik", "id.nik", bare=r"[0-9]{16}", names=r"\bnik\b|\bktp\b"),
@@ -219,7 +232,7 @@ _NUMBERS = (
     _Number("th_pin", "th.pin", r"[0-9]-[0-9]{4}-[0-9]{5}-[0-9]{2}-[0-9]", r"[0-9]{13}", r"บัตร|ประชาชน|thai"),
     _Number("tr_tckn", "tr.tckimlik", bare=r"[1-9][0-9]{10}", names=r"\bt\.?c\.?\b|kimlik|tckn"),
     _Number("tw_identity", _taiwan, r"[A-Z][1289][0-9]{8}", names=r"taiwan"),
-    _Number("ua_tax_number", "ua.rntrc", bare=r"[0-9]{10}", names=r"рнокпп|\bіпн\b|rnokpp|\bipn\b"),
+    _Number("ua_tax_number", "ua.rntrc", bare=r"[0-9]{10}", names=r"рнокпп|[іi]пн|rnokpp|\bipn\b"),
     _Number("us_itin", "us.itin", r"9[0-9]{2}-[0-9]{2}-[0-9]{4}", r"9[0-9]{2}[ -]?[0-9]{2}[ -]?[0-9]{4}", r"\bitin\b"),
     _Number("uy_rut", "uy.rut", bare=r"[0-9]{12}", names=r"\brut\b"),
     _Number("ve_rif", "ve.rif", r"[VEJPGvejpg]-[0-9]{8}-[0-9]", r"[VEJPGvejpg][0-9]{9}", r"\brif\b"),
@@ -232,7 +245,11 @@ _NUMBERS = (
         names=r"passport|reisepass|passeport|pasaporte|passaporto|паспорт|护照|護照|旅券|パスポート|여권",
     ),
 )
-_GROUPING = re.compile(r"[ .\-/()]")
+_GROUPING = re.compile(r"[ .\-/()（）]")
+_WIDE = re.compile("[（）]")
+"""Of a set of characters in a writing; the one-pass database sees any other than ASCII as `?`."""
+NAMES = tuple(number.names for number in _NUMBERS if number.names)
+"""Patterns of the words that name such numbers."""
 
 
 def _valid(check: Check, number: str) -> bool:
@@ -260,37 +277,39 @@ def _triggers(number: _Number, names: str) -> Iterator[bytes]:
     """What counts by itself fires by its writing. What needs a word fires by the word, which is rarer than digits; a
     word of another script cannot fire, but is seen before the digits."""
     if number.alone:
-        yield f"(?:{number.alone})".encode()
+        yield f"(?:{_WIDE.sub('?', number.alone)})".encode()
     if number.bare:
         yield from triggers_of(names)
-        yield rb"\?[ :=.#\-]{0,4}(?:" + number.bare.encode() + b")"
+        bare = b"(?:" + number.bare.encode() + b")"
+        yield rb"\?[ :=.#\-\"'`|*,;()\[\t\r\n]{0,6}(?:No[. ]{1,2})?" + bare
+        yield bare + rb"[ (]{0,2}\?"
 
 
 def _recogniser(number: _Number) -> Recogniser:
     alone = _edged(number.alone) if number.alone else None
     bare = _edged(number.bare) if number.bare else None
-    names = (number.names,) if number.kind == "passport" else (number.names, ANY_IDENTITY)
+    names = tuple(filter(None, (number.names, "" if number.kind == "passport" else ANY_IDENTITY)))
 
     def counts(text: str, span: Span) -> bool:
         return _valid(_check_of(number), text[span[0] : span[1]]) and not inside_uuid(text, *span)
 
-    def is_valid(written: str) -> bool:
-        return alone is not None and alone.fullmatch(written) is not None and _valid(_check_of(number), written)
-
-    def is_accident(text: str, span: Span) -> bool:
-        """Whether the signs and numbers around it say that this is another number."""
-        if is_joined(text, *span) or is_other_number(text, *span) or is_in_row(text, *span):
+    def is_accident(text: str, span: Span, heads: ColumnHeads) -> bool:
+        """Whether a sign, a word or the head of its column says of this number that it is another. Numbers beside it
+        say nothing: anybody could put them there."""
+        if is_joined(text, *span) or is_other_number(text, *span, names) or is_in_row(text, *span):
             return True
-        return text[span[0] : span[1]].isdigit() and is_chance(text, *span, is_valid)
+        name = heads.over(span[0])
+        return name is not None and names_other(name) and not any(words(each).search(name) for each in names)
 
     def find(text: str, tick: Tick) -> Iterator[Span]:
         seen: set[Span] = set()
+        heads = ColumnHeads(text)
         for match in alone.finditer(text) if alone else ():
             tick()
             span = match.span()
             seen.add(span)
             said = bool(number.names) and named(text, *span, names)
-            if counts(text, span) and (said or not is_accident(text, span)):
+            if counts(text, span) and (said or not is_accident(text, span, heads)):
                 yield span
         for match in bare.finditer(text) if bare else ():
             tick()
@@ -298,7 +317,7 @@ def _recogniser(number: _Number) -> Recogniser:
             if (
                 span not in seen
                 and named(text, *span, names)
-                and not is_other_number(text, *span)
+                and not is_other_number(text, *span, names)
                 and counts(text, span)
             ):
                 yield span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 _ALTERNATIVE = re.compile(r"\|(?![^(]*\))")
@@ -16,28 +16,31 @@ ANY_IDENTITY = (
     r"identity|identit[éà]|identidad|identifikation|identification|\bid[ -]?(?:number|no\b|nr\b|card|code|nummer)"
     r"|national[ -]?(?:id|insurance|number)|citizen|personal[ -]?(?:number|id|code)|social[ -](?:security|insurance)"
     r"|\btax(?:payer)?[ -]?(?:id|no|number|file|code|ref)|\btin\b|steuer|personal(?:ausweis|nummer)|ausweis"
-    r"|sozialversicherung|num[ée]ro (?:fiscal|de s[ée]cu|national)|documento|c[ée]dula|c[óo]digo fiscal|身份证|身份證"
+    r"|sozialversicherung|num[ée]ro (?:fiscal|de s[ée]cu|national)|documento|c[ée]dula|c[óo]digo fiscal|身[份分][证證]"
     r"|证件|證件|税号|税務|マイナンバー|個人番号|주민|удостоверение|инн|налог"
 )
 """Words for an identity number of whatever country."""
 _WORD_EDGE = r"(?:(?<![0-9A-Za-z])(?=[0-9A-Za-z])|(?<=[0-9A-Za-z])(?![0-9A-Za-z]))"
-_OTHER_NUMBER = re.compile(
-    r"(?i)(?:\b(?:order|invoice|ticket|tracking|shipment|parcel|sendung\w*|paket\w*|colis|env[íi]o|sku|part|serial|build|commit|revision|version|release"
-    r"|timestamp|epoch|isbn|ean|upc|gtin|issue|job|run|batch|trace|span|session|request|transaction|article|item"
-    r"|bestell\w*|rechnung\w*|auftrag\w*|commande|facture|pedido|factura|albar[áa]n|zam[óo]wieni\w*)\b"
-    r"|#|订单|訂單|单号|運單|流水号|发票|注文|伝票|송장|주문|зак[аo]з|сч[её]т)[^0-9\n]{0,16}\Z"
+_OTHER = (
+    r"(?:(?<![A-Za-z])(?i:orders?|invoice|ticket|tracking|shipment|parcel|sendung\w*|paket\w*|colis|env[íi]o|sku|part|serial"
+    r"|build|commit|revision|version|release|timestamp|epoch|isbn|ean|upc|gtin|issue|job|run|batch|trace|span|session"
+    r"|request|transaction|txn|article|item|thread|tid|pid|offset|seq(?:uence)?|bestell\w*|rechnung\w*"
+    r"|auftrag\w*|commande|facture|pedido|factura|albar[áa]n|zam[óo]wieni\w*)(?![a-z])(?!(?<=[A-Z])[A-Z])"
+    r"|#|订单|訂單|单号|運單|流水号|发票|注文|伝票|송장|주문|(?i:зак[аo]з|сч[её]т))"
 )
+_NUMBER = (
+    r"(?i:n[or°º]|num(?:ber|mer|[ée]ro)?|n[úu]mero|ids?|codes?|refs?|keys?|is|was|ist|est|号码?|號碼?"
+    r"|编号|番号|번호|нoмер)"
+)
+_OTHER_NUMBER = re.compile(rf"{_OTHER}(?=(?:[ \t:=.,#\"'_/-]{{0,3}}{_NUMBER}){{0,3}}[ \t:=.,#\"'_/-]{{0,4}}\Z)")
+"""Such a word, and nothing behind it but what leads to its number: `order for 15108695088` speaks of somebody."""
 _COUNTED = re.compile(
     r"(?i) ?(?:bytes|tokens|views|rows|users|items|records|requests|lines|times|points|people|years|days|hours|seconds"
     r"|entries|events|messages|files|pixels|ms|px|[kmgt]i?b|%|个|条|次|行|件|人)(?![0-9A-Za-z])"
 )
-_COLUMN_CHARS = 600
-_COLUMN_NUMBERS = 4
-"""Bare numbers of one length from which on they are a column of a table or of a log."""
-_PASSING_RATIO = 0.5
 _ROW_BEFORE = re.compile(r"[0-9][A-Fa-f]{0,3}([ \t.\-/]){1,4}\Z")
 _ROW_AFTER = re.compile(r"([ \t.\-/]){1,4}(?=[0-9A-Fa-f]{0,8}[0-9])")
-_JOINED_BEFORE = frozenset("._/#=+-$€£¥%^~\\")
+_JOINED_BEFORE = frozenset("._/#+-$€£¥%^~\\")
 _JOINED_AFTER = frozenset("._/-+%")
 
 
@@ -64,9 +67,26 @@ def named(text: str, start: int, end: int, names: Iterable[str]) -> bool:
     return any(words(each).search(text, *around) for each in names for around in (before, after))
 
 
-def is_other_number(text: str, start: int, end: int) -> bool:
-    """Whether a word beside it says that this is a number of another kind, such as of an order, or a count."""
-    return bool(_COUNTED.match(text, end)) or bool(_OTHER_NUMBER.search(text[max(0, start - _BEFORE_CHARS) : start]))
+def is_other_number(text: str, start: int, end: int, names: Iterable[str] = ()) -> bool:
+    """Whether a word beside it says that this is a number of another kind, such as of an order, or a count. A word of
+    `names` that is nearer, or behind it, says more: `my request: PESEL 44051401359`."""
+    if is_count(text, end):
+        return True
+    other = _OTHER_NUMBER.search(text, max(0, start - _BEFORE_CHARS), start)
+    if other is None:
+        return False
+    nearer = (other.end(), start), (end, end + _AFTER_CHARS)
+    return not any(words(each).search(text, *around) for each in names for around in nearer)
+
+
+def is_count(text: str, end: int) -> bool:
+    """Whether what stands behind a number says that it counts something."""
+    return _COUNTED.match(text, end) is not None
+
+
+def names_other(name: str) -> bool:
+    """Whether the name of a column says that it holds numbers of another kind."""
+    return _OTHER_NUMBER.search(name) is not None
 
 
 def is_joined(text: str, start: int, end: int) -> bool:
@@ -76,13 +96,6 @@ def is_joined(text: str, start: int, end: int) -> bool:
     return end + 1 < len(text) and text[end] in _JOINED_AFTER and text[end + 1].isalnum()
 
 
-def is_chance(text: str, start: int, end: int, is_valid: Callable[[str], bool]) -> bool:
-    """Whether the bare number at `[start, end)` passes its check by chance: of many numbers of one length some do,
-    while a column of real ones passes as a whole."""
-    column = set(_bare(end - start).findall(text, max(0, start - _COLUMN_CHARS), end + _COLUMN_CHARS))
-    return len(column) >= _COLUMN_NUMBERS and sum(map(is_valid, column)) < _PASSING_RATIO * len(column)
-
-
 def is_in_row(text: str, start: int, end: int) -> bool:
     """Whether a number in groups is only a piece of a longer row of them, as in a dump."""
     before = _ROW_BEFORE.search(text, max(0, start - 8), start)
@@ -90,8 +103,3 @@ def is_in_row(text: str, start: int, end: int) -> bool:
         return True
     after = _ROW_AFTER.match(text, end)
     return after is not None and after[1] in text[start:end]
-
-
-@cache
-def _bare(length: int) -> re.Pattern[str]:
-    return re.compile(rf"(?<![0-9.])[0-9]{{{length}}}(?![0-9])")

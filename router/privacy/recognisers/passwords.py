@@ -25,6 +25,7 @@ _BETWEEN = (
 """Words between the name and the sign: `password for the database: …`."""
 _SIGN = (
     r"(?:[ \t]{0,8}(?:=>|:=|={1,3}|[:=?](?!//)|->)|[ ](?:is|was|are|lautet|ist|est|es|é|è|jest|je|[:=])(?=[ :])"
+    r"|['’]s(?= )"
     r"|[ ]?(?:是|为|為|は|는|은|이|هي|हे|है)[:]?|：)"
 )
 _QUOTED = re.compile(
@@ -150,11 +151,11 @@ def _is_said(text: str, name: Name, start: int, end: int) -> bool:
 
 
 _TRIGGERS = (
-    rb"(?i)(?:pass|pwd|psk|kennwort|mdp|contrase|clave|senha|palavra|wachtwoord|senord|adgangskode|kodeord|salasana|haslo"
+    rb"(?i)(?:pass|pwd?|psk|kennwort|mdp|contrase|clave|senha|palavra|wachtwoord|senord|adgangskode|kodeord|salasana|haslo"
     rb"|has\?o|heslo|jelsz|parol|[i?]fre|lozinka|geslo|slapta|lykilor|kh\?u|sandi|credential|secret|key|token|authorization"
     rb"|cookie|session|signature|pin|otp|code|seed|recovery|mnemonic|backup)"
     rb"[A-Za-z0-9_?\- ().']{0,64}[\"'`\])*\\{, ]{0,6}\s{0,8}"
-    rb"(?:(?:value|val|content|default)[^\n]{4}|(?:[=:?>|\x1f]|->|is|was|are|lautet|ist|est|es|jest|je)[*_]{0,3}\s{0,32}[^\s]{3})",
+    rb"(?:(?:value|val|content|default)[^\n]{4}|(?:[=:?>|\x1f]|->|is|was|are|lautet|ist|est|es|jest|je|['?]s)[*_]{0,3}\s{0,32}[^\s]{3})",
     rb"\?[ :=?|\x1f)]{0,4}[\"'`]{0,2}[!->@-~]{5}",
     rb"(?i)(?:ENV|ARG|setx?|setenv|export)[ \t]+(?:-[a-z]{1,3}[ \t]+)?[A-Za-z0-9_]{0,48}(?:pass|pwd|secret|key|token)"
     rb"[A-Za-z0-9_]{0,24}[ \t]",

@@ -196,3 +196,22 @@ async def test_the_one_used_longest_ago_makes_room(store: AdapterStore, tmp_path
         await resident.engine_name(name)
     assert list(resident.resident()) == ["a", "c"]
     assert len(engine.names) == 2
+
+
+async def test_an_adapter_that_is_unloaded_stays_registered_and_loads_again(
+    store: AdapterStore, tmp_path: Path
+) -> None:
+    engine = Engine()
+    resident = ResidentAdapters(store, MODEL, engine.adapters(), count=2, rank_limit=16)
+    store.register(write_peft(tmp_path / "a"), "tone", MODEL, rank_limit=16)
+    name = await resident.engine_name("tone")
+    await resident.unload("tone")
+    assert (engine.names, resident.resident(), store.names()) == ([], {}, ("tone",))
+    await resident.unload("tone")  # what is not loaded is as it shall be
+    assert await resident.engine_name("tone") == name
+    assert engine.loads == 2
+    store.remove("tone")
+    await resident.unload("tone")  # it is still in the engine
+    assert engine.names == []
+    with pytest.raises(NotFound):
+        await resident.unload("tone")

@@ -6,6 +6,7 @@ import json
 import urllib.request
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from cloud.options import engine_kwargs
 from cloud.settings import AcceleratorSettings, ModelSettings
@@ -63,6 +64,32 @@ def test_a_sleeping_model_is_listed_and_stays_asleep_while_it_is_watched(cluster
         listed = [model["id"] for model in cluster.ask("GET", "/v1/models").json["data"]]
         assert listed == [DEFAULT_MODEL, ASLEEP]
         assert cluster.ask("GET", f"/v1/models/{ASLEEP}").status == 200
+
+
+def test_vllms_own_metrics_are_relayed_under_their_own_names(quiet: Cluster) -> None:
+    """Names, labels and values as the engine's own exposition has them, of the replica that runs and no other."""
+    before = _prompt_tokens(quiet)
+    assert (
+        quiet.ask("POST", "/v1/completions", {"model": DEFAULT_MODEL, "prompt": "a b c", "max_tokens": 2}).status == 200
+    )
+    after = eventually(lambda: (seen := _prompt_tokens(quiet)) and seen != before and seen)
+    ((labels, count),) = after.items()
+    assert dict(labels).keys() == {"engine", "model_name", "replica"}
+    assert count - sum(before.values()) >= 3
+    assert quiet.capacity(ASLEEP)["state"] == "scaled_to_zero"
+
+
+def _prompt_tokens(cluster: Cluster) -> dict[frozenset[tuple[str, str]], float]:
+    with urllib.request.urlopen(f"{cluster.stack.urls['cloud']}/ops/metrics", timeout=30) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    assert all(family.name.startswith("vllm:") for family in families)
+    assert {"vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:time_to_first_token_seconds"} <= {
+        family.name for family in families
+    }
+    (tokens,) = [family for family in families if family.name == "vllm:prompt_tokens"]
+    return {
+        frozenset(sample.labels.items()): sample.value for sample in tokens.samples if sample.name.endswith("_total")
+    }
 
 
 def test_other_paths_below_ops_are_not_found(cluster: Cluster) -> None:

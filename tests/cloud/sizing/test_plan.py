@@ -25,6 +25,7 @@ from shared.errors import (
     InsufficientMemory,
     InvalidRequest,
     ModelCorrupt,
+    NotFound,
     UnsupportedArchitecture,
 )
 
@@ -141,6 +142,9 @@ def test_what_cannot_be_is_refused(wish: Wish, error: type[Exception]) -> None:
     [
         ({"model_type": "mamba2"}, UnsupportedArchitecture),
         ({"model_type": None}, UnsupportedArchitecture),
+        ({"model_type": ["llama"]}, UnsupportedArchitecture),
+        ({"hidden_size": 10**200}, ModelCorrupt),
+        ({"num_hidden_layers": True, "vocab_size": 2**63}, ModelCorrupt),
         ({"model_type": "mistral", "sliding_window": 4096}, UnsupportedArchitecture),
         ({"num_hidden_layers": 0}, ModelCorrupt),
         ({"hidden_size": "many"}, ModelCorrupt),
@@ -179,3 +183,31 @@ def test_the_command_prints_the_plan_as_text_and_json() -> None:
     document = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert document["plan"]["kv"]["blocks"] == 27_654
     assert Geometry(**document["model"]) == LLAMA_8B
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--ttft-ms", "nan"],
+        ["--tpot-ms", "inf"],
+        ["--memory-ratio", "nan"],
+        ["--memory-ratio", "1.01"],
+        ["--replicas", "0"],
+        ["--context", "1" * 400],
+        ["--batched-tokens", "1" * 400],
+        ["--kv-cache-bytes", "-1"],
+        ["--tensor-parallel", "3"],
+        ["--weights", "fp4"],
+        ["--gpu", ""],
+    ],
+)
+def test_odd_options_are_refused_in_a_line(words: list[str]) -> None:
+    done = CliRunner().invoke(app, ["plan", "llama-3.1-8b-instruct", "--gpu", "H100-80GB", *words])
+    assert done.exit_code != 0
+    assert isinstance(done.exception, (SystemExit, InvalidRequest))
+
+
+@pytest.mark.parametrize("model", ["", "a" * 5000, "a\0b", "../../etc/passwd", "*", "[", "/dev/null", "/"])
+def test_models_that_are_none_are_refused_in_a_line(model: str, tmp_path: Path) -> None:
+    with pytest.raises((NotFound, ModelCorrupt)):
+        config_of(model, tmp_path)

@@ -83,6 +83,28 @@ def test_th_05_a_mouse_is_no_battery_of_the_device(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "percent"),
+    [
+        ({"capacity": "0"}, {"capacity": "80"}, 40),
+        ({"capacity": "0", "energy_full": "10000000"}, {"capacity": "80", "energy_full": "30000000"}, 60),
+        ({"capacity": "0", "charge_full": "1"}, {"capacity": "80", "charge_full": "3"}, 60),
+        ({"capacity": "0", "energy_full": "1"}, {"capacity": "80", "charge_full": "3"}, 40),  # not to be compared
+        ({"capacity": "20", "energy_full": "0"}, {"capacity": "80", "energy_full": "inf"}, 50),
+        ({"capacity": "N/A"}, {"capacity": "80"}, 80),
+        ({"capacity": "3", "present": "0"}, {"capacity": "80"}, 80),
+        ({}, {}, None),
+    ],
+)
+def test_th_05_of_several_batteries_the_charge_of_all_counts(
+    tmp_path: Path, first: dict[str, str], second: dict[str, str], percent: float | None
+) -> None:
+    """Many drain one after the other: the first is empty long before the device is."""
+    supply(tmp_path, "BAT0", type="Battery", status="Unknown", **first)
+    supply(tmp_path, "BAT1", type="Battery", status="Discharging", **second)
+    assert read_power(tmp_path) == Power(PowerSource.BATTERY, percent)
+
+
+@pytest.mark.parametrize(
     ("battery", "mains", "expected"),
     [
         ({"status": "Discharging", "capacity": "41"}, "0", Power(PowerSource.BATTERY, 41)),
@@ -96,6 +118,9 @@ def test_th_05_a_mouse_is_no_battery_of_the_device(tmp_path: Path) -> None:
         ({"status": "Discharging", "capacity": "N/A"}, "0", Power(PowerSource.BATTERY, None)),
         ({"status": "Discharging", "capacity": "nan"}, "0", Power(PowerSource.BATTERY, None)),
         ({"status": "Discharging"}, "0", Power(PowerSource.BATTERY, None)),
+        ({"status": "Discharging", "capacity": "4"}, "1", Power(PowerSource.BATTERY, 4)),  # a charger that is too weak
+        ({"status": "Not charging", "capacity": "80"}, "1", Power(PowerSource.MAINS, 80)),
+        ({"status": "Unknown", "capacity": "0", "present": "0"}, None, Power(PowerSource.MAINS)),  # an empty bay
     ],
 )
 def test_th_05_what_cannot_be_told_is_never_mains_and_never_zero(

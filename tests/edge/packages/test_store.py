@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from edge.packages.manifest import read_manifest
 from edge.packages.package import FileIdentity, Package, check_contents, check_file, opened_package
 from edge.packages.progress import Progress, Step
 from edge.packages.store import PackageStore
+from edge.packages.versions import Versions
 from shared.errors import DigestMismatch, InvalidRequest, ModelCorrupt, NotFound, SettingsError, TrustError
 
 Write = Callable[[int], Path]
@@ -60,6 +62,36 @@ def test_installing_the_same_bytes_again_keeps_the_version_before(
     repaired = install(small_model(2))
     verify(repaired)
     assert (tmp_path / "store" / "small" / "previous").readlink().name == first.folder.name
+
+
+def test_a_copy_of_the_store_that_followed_its_links_is_installed_over_and_can_be_removed(
+    store: PackageStore, install: Install, small_model: Write, tmp_path: Path
+) -> None:
+    """Folders stand in the place of the links, as `cp -rL` and some backups leave them."""
+    home = tmp_path / "store" / "small"
+    first, second = install(small_model(1)), install(small_model(2))
+
+    def follow_links() -> None:
+        for link in (home / "current", home / "previous"):
+            if link.is_symlink():
+                held = link.resolve()
+                link.unlink()
+                shutil.copytree(held, link)
+
+    follow_links()
+    with pytest.raises(NotFound):
+        store.current("small")
+    repaired = install(small_model(2))
+    assert repaired.digest == second.digest
+    assert store.current("small") == repaired
+    verify(repaired)
+    assert install(small_model(1)).digest == first.digest
+    follow_links()
+    assert Versions(home).remove() > 0
+    assert list((home / "versions").iterdir()) == []
+    assert not (home / "current").exists()
+    assert not (home / "previous").exists()
+    assert leftovers(tmp_path) == []
 
 
 def test_bytes_that_are_not_the_pinned_ones_change_nothing(

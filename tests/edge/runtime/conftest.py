@@ -61,7 +61,7 @@ def session() -> Callable[[EngineConnection], aiohttp.ClientSession]:
     def open_session(connection: EngineConnection, **headers: str) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connection.base_url,
-            connector=aiohttp.UnixConnector(path=str(connection.socket_path)),
+            connector=aiohttp.UnixConnector(path=str(connection.socket_path), force_close=True),
             headers={**connection.headers, **headers},
         )
 

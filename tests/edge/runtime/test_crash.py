@@ -31,6 +31,8 @@ from edge.runtime.crash import reason_of_exit
             b"E srv: failed to load model, '/dev/fd/7'\n",
             "The engine ended with exit status 3: the model file is shorter than its header says.",
         ),
+        (3, b"libllama.so: failed to map segment from shared object\n", "The engine ended with exit status 3: "
+         "memory could not be allocated."),
         (3, b"ggml_aligned_malloc: failed to allocate 9 MB", "The engine ended with exit status 3: "
          "memory could not be allocated."),
     ],

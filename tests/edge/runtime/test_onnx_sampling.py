@@ -99,3 +99,12 @@ def test_log_probabilities_are_those_of_the_model() -> None:
     assert [token for token, _ in best] == [0, 1]
     assert best[0][1] == pytest.approx(math.log(0.5), abs=1e-6)
     assert log_probabilities(LOGITS, 2, 0)[1] == []
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"), [(None, [1, 2, 3, 4]), (0, [0, 0, 0, 0]), (1, [1, 0, 1, 0]), (2, [1, 2, 0, 1])]
+)
+def test_penalties_look_back_as_far_as_they_are_told(window: int | None, expected: list[int]) -> None:
+    rules = SamplingRules(temperature=0, repetition_penalty=9.0, penalty_window_tokens=window)
+    sampler = Sampler(rules, [4, 0] if window else [0])
+    assert [sampler.draw(LOGITS) for _ in range(4)] == expected

@@ -45,6 +45,11 @@ def test_one_core_is_left_while_decoding_and_none_while_reading_a_prompt(package
     assert (chosen.threads, chosen.threads_batch) == (2, 3)
 
 
+def test_a_machine_of_more_cores_than_an_engine_has_threads_starts_one(package: Package) -> None:
+    options = plan_engine(package, replace(DEVICE, cores_usable=384), PlanRequest()).options
+    assert options.thread_counts == (256, 256)
+
+
 def test_deterministic_plans_keep_the_micro_batch_below_64(package: Package) -> None:
     assert plan_engine(package, DEVICE, PlanRequest()).options.ubatch_tokens == 63
     assert plan_engine(package, DEVICE, PlanRequest(deterministic=False)).options.ubatch_tokens == 128

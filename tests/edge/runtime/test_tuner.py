@@ -12,10 +12,10 @@ from edge.memory.kv import KvType
 from edge.packages.package import Package
 from edge.runtime import trials, tuner, tunings
 from edge.runtime.options import EngineOptions
-from edge.runtime.plan import PlanRequest, StaticPlan, plan_engine
+from edge.runtime.plan import POOLED_INPUT_TOKENS, PlanRequest, StaticPlan, plan_engine
 from edge.runtime.tuner import Progress, Tuner
 from edge.scheduling.speculation import SpeculationMode
-from edge.scheduling.tuning import Spin, Tuning
+from edge.scheduling.tuning import Batch, Speeds, Spin, Trial, Tuning
 from edge.tuning import TuningJob, identity_of, is_open, known, tuned
 from shared.errors import StartFailed
 
@@ -44,6 +44,37 @@ async def test_the_real_engine_is_measured_and_what_was_found_is_kept(
     assert job.share_done == 1.0
     assert known(request, installed_model, device, tmp_path / "devices") == found
     assert await job.run() == found, "nothing is measured twice"
+
+
+async def test_threads_are_chosen_also_where_the_batch_is_given(
+    installed_model: Package, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text of which a vector is made is read at once: its batch stays, and two threads collapse as ever."""
+
+    async def trial(_: Tuner, __: object, threads: int, spin: Spin) -> Trial:
+        collapsed = threads > 1 and spin is Spin.LONG
+        return Trial(
+            threads, spin, Speeds(50.0 * threads, 100.0 * threads), Speeds(*(1.0, 1.0) if collapsed else (40.0, 80.0))
+        )
+
+    async def prompt(*_: object) -> list[Batch]:
+        return [Batch(0, POOLED_INPUT_TOKENS, 2.0)]
+
+    monkeypatch.setattr(tuner, "check_contents", lambda *_: None)  # only the manifest says so here, not the file
+    monkeypatch.setattr(Tuner, "_trial", trial)
+    monkeypatch.setattr(Tuner, "_prompt", prompt)
+    model = installed_model.manifest.model.model_copy(update={"pooling": "mean"})
+    package = replace(installed_model, manifest=installed_model.manifest.model_copy(update={"model": model}))
+    device, request = replace(probe(), cores_usable=2), PlanRequest(context_tokens=1024)
+    plan = plan_engine(package, device, request)
+    assert is_open(request, package)
+    found = await TuningJob(request, plan, device, tmp_path / "devices", tmp_path / "run").run()
+    assert (found.threads, found.threads_batch, found.spin) == (2, 2, Spin.BRIEF)
+    assert (found.batch_tokens, found.stall_s) == (POOLED_INPUT_TOKENS, 2.0)
+    assert known(request, package, device, tmp_path / "devices") == found
+    options = plan.tuned(found).options
+    assert isinstance(options, EngineOptions)
+    assert (options.spin, options.batch_tokens, options.ubatch_tokens) == (Spin.BRIEF, 512, 512)
 
 
 async def test_a_device_on_which_everything_takes_too_long_is_measured_later(
@@ -103,7 +134,7 @@ def test_what_the_operator_has_chosen_stays(installed_model: Package, tmp_path: 
 
 
 def test_a_plan_follows_its_tuning(installed_model: Package) -> None:
-    """In every later step and mode as well; a batch that holds no draft ends speculation."""
+    """In every later step and mode as well; the smallest batch has room to speculate too."""
     request = PlanRequest(context_tokens=1024, threads=1, threads_batch=1)
     plan = plan_engine(installed_model, probe(), request).in_mode(SpeculationMode.NGRAM_SIMPLE)
     first = plan.tuned(replace(TUNING, batch_tokens=126))
@@ -116,6 +147,7 @@ def test_a_plan_follows_its_tuning(installed_model: Package) -> None:
     small = plan.tuned(replace(TUNING, batch_tokens=32))
     assert isinstance(small.options, EngineOptions)
     assert (small.options.batch_tokens, small.options.ubatch_tokens) == (32, 32)
-    assert (small.speculation, small.speculating) == (SpeculationMode.OFF, None)
+    assert small.speculation is SpeculationMode.NGRAM_SIMPLE
+    assert small.in_mode(SpeculationMode.OFF).speculation is SpeculationMode.OFF
     started = plan_engine(installed_model, probe(), tuned(request, TUNING))
     assert started.options == plan_engine(installed_model, probe(), request).tuned(TUNING).options

@@ -191,6 +191,27 @@ def test_a_mode_that_cannot_be_started_is_tried_again_later_and_ever_later() -> 
     assert waits[1:] == [900_000, 1_800_000, 3_600_000]
 
 
+def test_what_cannot_be_judged_does_not_stay_on() -> None:
+    """On only while the gain is measured: where each answer has company, nothing is."""
+    full = ONE.most_unjudged
+    trial = SpeculationState(MAP, changed_ms=0)
+    waits = replace(facts({OFF: 100}), unjudged=full - 1)
+    decision = decide_speculation(trial, waits, ONE, HOUR_MS)
+    assert (decision.mode, decision.reason) == (MAP, Reason.NOT_MEASURED)
+    for known in ({OFF: 100.0}, {OFF: 100.0, MAP: 150.0}):  # a gain of another day is no gain either
+        decision = decide_speculation(trial, replace(facts(known), unjudged=full), ONE, HOUR_MS)
+        assert (decision.mode, decision.reason) == (OFF, Reason.NOT_MEASURED)
+    again = decide_speculation(decision.state, replace(facts({OFF: 100}), unjudged=full), ONE, 2 * HOUR_MS)
+    assert (again.mode, again.reason) == (OFF, Reason.NOT_MEASURED)  # nor is it tried in such company
+    assert decide_speculation(decision.state, facts({OFF: 100}), ONE, HOUR_MS + 60_000).mode is OFF
+    assert decide_speculation(decision.state, facts({OFF: 100}), ONE, 2 * HOUR_MS).reason is Reason.PROBE
+
+
+def test_plain_decoding_that_does_not_start_has_lost_nothing() -> None:
+    hot = SpeculationState(MAP, changed_ms=0)
+    assert failed(hot, OFF, ONE, 5) == replace(hot, changed_ms=5)
+
+
 @dataclass
 class Device:
     """A device whose modes have true speeds; it measures what it runs."""

@@ -144,6 +144,8 @@ class EngineServer:
         self.exchanges: list[Exchange] = []
         self.asked: list[str] = []
         self.supports_tools = True
+        self.metrics: str | None = None
+        """What it says at /metrics; None: it has no such route."""
         self.open = 0
         self.most_open = 0
         self._runner: web.AppRunner | None = None
@@ -157,6 +159,7 @@ class EngineServer:
                 web.post("/v1/chat/completions/input_tokens", self._count),
                 web.post("/tokenize", self._tokenize),
                 web.get("/props", self._props),
+                web.get("/metrics", self._metrics),
             ]
         )
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
@@ -191,6 +194,9 @@ class EngineServer:
         self.asked.append("tokenize")
         body = orjson.loads(await request.read())
         return web.json_response({"tokens": _pieces(body["content"], control=body["parse_special"])})
+
+    async def _metrics(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=404) if self.metrics is None else web.Response(text=self.metrics)
 
     async def _props(self, _: web.Request) -> web.StreamResponse:
         caps = {"supports_tools": self.supports_tools, "supports_tool_calls": self.supports_tools}

@@ -46,9 +46,13 @@ class Running:
             return await response.text()
 
 
-def real_engine(package: Package, folder: Path, *, slots: int) -> SupervisedEngine:
+def real_engine(
+    package: Package, folder: Path, *, slots: int, context_tokens: int = 1024, batch_tokens: int | None = None
+) -> SupervisedEngine:
     """The engine over a real model; one thread, because two make it ten times slower on a busy machine."""
-    request = PlanRequest(slots=slots, context_tokens=1024, threads=1, threads_batch=1)
+    request = PlanRequest(
+        slots=slots, context_tokens=context_tokens, batch_tokens=batch_tokens, threads=1, threads_batch=1
+    )
     return SupervisedEngine(plan_engine(package, probe(), request), clock=SystemClock(), run_dir=folder)
 
 

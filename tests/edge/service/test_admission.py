@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from edge.service.admission import Admission
 from edge.service.line import FairLine
+from edge.service.wait import ANSWER, Work
 from shared.errors import Draining, QueueFull
 from shared.testing.clock import ManualClock
 from tests.edge.service.harness import until
@@ -147,6 +148,48 @@ async def test_closing_turns_away_who_waits_and_who_comes() -> None:
     assert (admission.busy, admission.queued) == (0, 0)
 
 
+async def test_what_is_promised_passes_a_closed_door() -> None:
+    """A list of texts that runs when the device turns critical is finished, and heat can have the engine swapped."""
+    admission, promised = _admission(queue_limit=1), Work("text", is_promised=True)
+    order: list[str] = []
+
+    async def go_on(name: str, need: int = 1) -> None:
+        async with admission.slot(need, work=promised):
+            order.append(name)
+
+    async with _holding(admission):
+        new = asyncio.create_task(_enter_once(admission))
+        await until(lambda: admission.queued == 1)
+        back = [asyncio.create_task(go_on("text")), asyncio.create_task(go_on("swap"))]
+        await until(lambda: admission.queued == 3)  # a full line is no reason either
+        admission.close(lambda: Draining("hot"))
+        with pytest.raises(Draining):
+            await new
+        assert admission.queued == 2
+    await asyncio.gather(*back)
+    await go_on("again")
+    assert order == ["text", "swap", "again"]
+    with pytest.raises(Draining):
+        await _enter_once(admission)
+    assert (admission.busy, admission.queued, admission.can_admit(1)) == (0, 0, False)
+
+
+async def test_who_stays_does_not_wait_behind_one_who_had_to_go() -> None:
+    admission = _admission(slots=2)
+    async with _holding(admission), _holding(admission, 2) as wide:
+        back = asyncio.create_task(_enter_promised(admission))
+        await until(lambda: admission.queued == 2)
+        admission.close(lambda: Draining("hot"))
+        await back
+        with pytest.raises(Draining):
+            await wide
+
+
+async def _enter_promised(admission: Admission) -> None:
+    async with admission.slot(work=Work("text", is_promised=True)):
+        pass
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_nothing_stays_counted_whatever_happens(seed: int) -> None:
     """RY-01: any mix of widths, failures, cancellations and changes of the limit ends at zero."""
@@ -226,6 +269,30 @@ async def test_a_full_line_has_room_for_a_key_that_has_less_than_its_share() -> 
     assert (admission.busy, admission.queued) == (0, 0)
 
 
+async def test_who_comes_back_for_the_next_part_is_not_turned_away_by_a_full_line() -> None:
+    """Else a long list of texts, which gives its slot back after each, would fail in the middle on a busy device."""
+    admission = _admission(slots=1, queue_limit=2)
+    served: list[str] = []
+
+    async def ask(owner: str, work: Work = ANSWER) -> None:
+        async with admission.slot(owner=owner, work=work):
+            served.append(owner)
+
+    async with _holding(admission):
+        first = [asyncio.create_task(ask("a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        back = [asyncio.create_task(ask("a", Work("text", is_promised=True))) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert admission.queued == 4
+        newcomer = asyncio.create_task(ask("b"))  # takes the place of one who has none to keep
+        await asyncio.sleep(0)
+        with pytest.raises(QueueFull):
+            await first[1]
+    await asyncio.gather(first[0], *back, newcomer)
+    assert sorted(served) == ["a", "a", "a", "b"]
+    assert (admission.busy, admission.queued) == (0, 0)
+
+
 async def test_the_refusal_states_the_place_and_the_wait() -> None:
     """EC-01: three seconds a place."""
     clock = ManualClock()
@@ -295,3 +362,4 @@ def test_the_line_serves_owners_in_turns(steps: list[tuple[str, int]]) -> None:
 class _Ask:
     owner: str
     number: int
+    stays: bool = False

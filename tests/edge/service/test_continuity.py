@@ -43,25 +43,29 @@ async def _requests(running: Running, count: int, seen: Counter[str], done: asyn
     done.set()
 
 
-@pytest.mark.parametrize(("count", "swaps"), [(40, 2), pytest.param(1000, 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("count", "overlaps"), [(40, (True, False)), pytest.param(1000, (True,) * 20, marks=pytest.mark.slow)]
+)
 async def test_no_request_fails_because_of_a_swap(
-    installed_model: Package, tmp_path: Path, count: int, swaps: int
+    installed_model: Package, tmp_path: Path, count: int, overlaps: tuple[bool, ...]
 ) -> None:
-    """UP-02 kind: requests queue, stream and start while one engine after another takes over."""
+    """UP-02 kind: requests queue, stream and start while one engine after another takes over, or, where memory does not
+    hold both, comes after the other."""
     engine = _engine(installed_model, tmp_path / "run", slots=2)
     async with running_agent(engine, queue=16) as running:
         seen: Counter[str] = Counter()
         done, pids = asyncio.Event(), {engine.status.pid}
         asked = asyncio.create_task(_requests(running, count, seen, done))
-        for number in range(swaps):
-            share = count * (number + 1) // (swaps + 1)
+        for number, overlap in enumerate(overlaps):
+            share = count * (number + 1) // (len(overlaps) + 1)
             await until(lambda share=share: seen.total() >= share, limit_s=300)  # type: ignore[misc]
-            await engine.swap(engine.plan.shape(2, 512 if number % 2 == 0 else 1024))
+            await engine.swap(engine.plan.shape(2, 512 if number % 2 == 0 else 1024), overlap=overlap)
+            await until(lambda: engine.status.state is EngineState.READY)
             pids.add(engine.status.pid)
             assert not done.is_set()
         await asked
         assert seen == {"200": count}
-        assert len(pids) == swaps + 1
+        assert len(pids) == len(overlaps) + 1
         assert engine.status.restarts == 0
         await until(lambda: idle(running))
 

@@ -49,3 +49,16 @@ def test_events_carry_their_status() -> None:
     assert isinstance(engine_errors.of_event(b'data: {"error":{"code":400,"message":"x"}}\n\n'), InvalidRequest)
     assert isinstance(engine_errors.of_event(b'error: {"code":500,"message":"x"}\n\n'), BackendStatus)
     assert isinstance(engine_errors.of_event(b"data: nonsense\n\n"), BackendStatus)
+
+
+@pytest.mark.parametrize(
+    ("path", "param"),
+    [("/v1/chat/completions", "messages"), ("/v1/completions", "prompt"), ("/v1/embeddings", "input")],
+)
+@pytest.mark.parametrize("figures", [{}, {"n_prompt_tokens": 9, "n_ctx": 8}])
+def test_a_text_that_is_too_long_is_named_by_the_field_that_holds_it(
+    path: str, param: str, figures: dict[str, int]
+) -> None:
+    error = engine_errors.of_response(400, _raw("x", type="exceed_context_size_error", **figures), path=path)
+    assert isinstance(error, ContextLengthExceeded)
+    assert error.param == param

@@ -19,7 +19,7 @@ def _of(schema: dict[str, Any]) -> Grammar:
 
 
 def _product(factors: int) -> dict[str, Any]:
-    """`8 ** factors` alternatives."""
+    """`8 ** factors` alternatives: at 4, hundreds of times the work of 1 on any machine."""
     parts = [
         {"anyOf": [{"type": "object", "properties": {f"a{n}_{m}": {"type": "integer"}}} for m in range(8)]}
         for n in range(factors)
@@ -47,8 +47,8 @@ async def test_a_schema_that_cannot_be_enforced_is_said_to_be_so(schema: dict[st
 
 async def test_combinations_are_ended_at_the_limit() -> None:
     """Within every bound on size, these would take minutes, and the engine would take them for all its clients."""
-    check = GrammarCheck(limit_s=0.5)
-    await check.check(_of(_product(2)))
+    check = GrammarCheck(limit_s=0.05)
+    await check.check(_of(_product(1)))
     with pytest.raises(InvalidRequest) as caught:
         await check.check(_of(_product(4)))
     assert caught.value.code == "schema_too_complex"

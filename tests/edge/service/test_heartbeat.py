@@ -78,6 +78,7 @@ def _load(state: EngineState = EngineState.READY, **fields: object) -> Load:
         "slots_busy": 0,
         "queued": 0,
         "queue_limit": 4,
+        "slot_wait_s": None,
         "prefill_tokens_per_s": None,
         "decode_tokens_per_s": None,
         "memory_available_bytes": None,
@@ -89,7 +90,7 @@ def test_what_is_not_known_is_null_and_not_zero() -> None:
     """TH-01, TH-05"""
     beat = build(IDENTITY, _load(), 1)
     unknown = ("temperature_c", "on_mains", "battery_percent", "prefill_tokens_per_s", "decode_tokens_per_s")
-    for name in (*unknown, "seconds_to_throttle", "watts", "joules_per_token"):
+    for name in (*unknown, "slot_wait_s", "seconds_to_throttle", "watts", "joules_per_token"):
         assert getattr(beat, name) is None
     assert f'"{name}":null' in beat.model_dump_json()
 

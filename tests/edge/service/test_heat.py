@@ -94,7 +94,7 @@ async def test_sensors_and_forecast_are_shown(engine: FakeEngine, tmp_path: Path
         ({"battery_empty_percent": 50}, "edge.thermal"),
         ({"libraries": ["lm_sensors"]}, "edge.thermal.libraries.0"),
         ({"warm_c": 90}, "edge.thermal"),
-        ({"warm_c": float("nan")}, "edge.thermal"),
+        ({"warm_c": float("nan")}, "edge.thermal.warm_c"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(thermal: dict[str, object], param: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -255,3 +256,16 @@ async def test_models_are_listed(client: openai.AsyncOpenAI) -> None:
     assert (await client.models.retrieve(MODEL)).id == MODEL
     with pytest.raises(openai.NotFoundError):
         await client.models.retrieve("gpt-4o")
+
+
+async def test_the_engines_metrics_are_relayed_unchanged(running: Running, client: openai.AsyncOpenAI) -> None:
+    """Families, help and types as the engine writes them, with its own figures of what it just did."""
+    await _stream(client, max_tokens=4)
+    own = (await running.agent.client.metrics(10)).decode()
+    relayed = (await running.metrics()).split("# HELP llamacpp:", 1)
+    assert len(relayed) == 2
+    text = "# HELP llamacpp:" + relayed[1]
+    described = [line for line in own.splitlines() if line.startswith("#")]
+    assert described == [line for line in text.splitlines() if line.startswith("#")]
+    assert re.search(r"^llamacpp:tokens_predicted_total [1-9]", text, re.MULTILINE)
+    assert "isthmus_edge_engine_ready 1.0" in relayed[0]

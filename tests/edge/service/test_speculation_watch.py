@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from aiohttp import web
 
+from edge import watches
 from edge.runtime.port import EngineState
 from edge.scheduling.speculation import Reason, RequestKind, SpeculationMode, SpeculationPolicy
+from edge.service.admission import Admission
+from edge.service.memory_watch import MemoryWatch
 from edge.service.rates import Timings
 from edge.service.request_kind import kind_of
 from edge.service.speculation_watch import SpeculationWatch
-from shared.errors import StartFailed
+from edge.service.thermal.watch import ThermalWatch
+from edge.speed_settings import SpeculationSettings
+from shared.errors import QueueFull, StartFailed
 from shared.fleet import ThermalLevel
 from shared.testing.clock import ManualClock
-from tests.edge.service.fakes import EngineServer, FakeEngine
+from tests.edge.service.fakes import FACTS, EngineServer, Exchange, FakeEngine, answer_of, plays
+from tests.edge.service.harness import running_agent, until
 
 OFF, MAP, SIMPLE = SpeculationMode.OFF, SpeculationMode.NGRAM_MAP_K, SpeculationMode.NGRAM_SIMPLE
 POLICY = SpeculationPolicy(candidates=(MAP, SIMPLE), dwell_ms=1_000, retry_ms=60_000, least_tokens=100)
@@ -119,6 +129,73 @@ async def test_a_mode_that_the_engine_gave_up_by_itself_has_lost(bench: Bench) -
     assert await bench.serve(speeds) is OFF
     assert await bench.serve(speeds) is SIMPLE
     assert bench.engine.modes == [MAP, SIMPLE]
+
+
+async def test_answers_in_company_judge_nothing_and_end_what_they_leave_unjudged(bench: Bench) -> None:
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    for _ in range(6):
+        await bench.serve(speeds)
+    assert bench.watch.mode is MAP
+    for _ in range(POLICY.most_unjudged):
+        bench.watch.record(RequestKind.COPY, None, Timings(40, 100.0, 50, 500.0))
+    await bench.clock.advance(1.5)
+    await bench.watch.step()
+    assert (bench.watch.mode, bench.watch.reason) == (OFF, Reason.NOT_MEASURED)
+    assert await bench.serve(speeds) is OFF  # what it once gained does not bring it back
+    await bench.clock.advance(POLICY.retry_ms / 1000)
+    assert await bench.serve(speeds) is not OFF
+
+
+async def test_an_answer_that_had_company_at_any_time_is_told_apart(
+    server: EngineServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[SpeculationMode | None] = []
+    monkeypatch.setattr(SpeculationWatch, "record", lambda _, kind, mode, timings: seen.append(mode))
+    going = asyncio.Event()
+
+    async def slowly(exchange: Exchange) -> web.StreamResponse:
+        await going.wait()
+        return await plays(answer_of("Paris."))(exchange)
+
+    async def ask() -> int:
+        async with running.chat() as response:
+            await response.read()
+            return int(response.status)
+
+    async with running_agent(FakeEngine(server, replace(FACTS, slots=2)), slots=2) as running:
+        seen.clear()
+        assert await ask() == 200
+        server.scripts.append(slowly)
+        long = asyncio.create_task(ask())
+        await until(lambda: running.agent.admission.busy == 1)
+        assert await ask() == 200  # comes and goes while the other one runs
+        going.set()
+        assert await long == 200
+    assert seen == [OFF, None, None]
+
+
+async def test_heat_has_the_engine_swapped_when_the_line_is_full_and_nothing_new_is_taken(bench: Bench) -> None:
+    """As it is when it matters: at full load, on a device without room for two engines."""
+    admission = Admission(slots=1, queue_limit=0, clock=bench.clock)
+    watch = watches.speculation_watch(
+        SpeculationSettings(),
+        bench.engine,
+        cast(ThermalWatch, SimpleNamespace(level=ThermalLevel.CRITICAL, measures=SimpleNamespace(speculation=False))),
+        cast(MemoryWatch, SimpleNamespace(has_room=False)),
+        admission,
+        bench.clock,
+        lambda: None,
+    )
+    await bench.engine.start()
+    bench.engine.set(EngineState.READY, facts=replace(FACTS, speculation=SIMPLE))
+    async with admission.slot():
+        step = asyncio.create_task(watch.step())
+        await until(lambda: admission.queued == 1)
+        admission.close(lambda: QueueFull("hot"))
+        assert bench.engine.modes == []
+    await step
+    assert (bench.engine.modes, bench.engine.overlaps) == ([OFF], [False])
+    assert (watch.mode, watch.reason, admission.busy) == (OFF, Reason.THERMAL, 0)
 
 
 async def test_without_room_for_a_second_engine_nothing_is_swapped(bench: Bench) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from edge.runtime.port import EngineState
+from edge.service.relayed import RelayedMetrics
 from shared import keys
-from tests.edge.service.fakes import MODEL, FakeEngine
-from tests.edge.service.harness import Running, running_agent
+from tests.edge.service.fakes import MODEL, EngineServer, FakeEngine
+from tests.edge.service.harness import Running, running_agent, until
 
 KEY, ADMIN = "isk-user", "isk-admin"
 KEYS = [
@@ -56,7 +58,14 @@ async def test_models(running: Running) -> None:
     assert (status, error["error"]["code"]) == (404, "model_not_found")
 
 
-@pytest.mark.parametrize("route", ["/v1/embeddings", "/slots", "/props", "/v1/chat/completions"])
+@pytest.mark.parametrize("route", ["/v1/embeddings", "/v1/chat/completions"])
+async def test_another_method_is_405_and_says_which_ones_there_are(running: Running, route: str) -> None:
+    async with running.session.get(f"{running.url}{route}") as response:
+        assert (response.status, response.headers["Allow"]) == (405, "POST")
+        assert (await response.json())["error"]["code"] == "method_not_allowed"
+
+
+@pytest.mark.parametrize("route", ["/slots", "/props", "/completion", "/v1/rerank"])
 async def test_the_engines_own_routes_are_not_reachable(running: Running, route: str) -> None:
     status, error = await _get(running, route)
     assert (status, error["error"]["code"]) == (404, "unknown_route")
@@ -104,3 +113,41 @@ async def test_metrics_do_not_grow_with_what_clients_send(running: Running) -> N
     after = await running.metrics()
     assert len(after.splitlines()) == len(before.splitlines())
     assert "model-7" not in after
+
+
+async def test_the_engines_metrics_follow_the_agents_as_they_are(running: Running, server: EngineServer) -> None:
+    """None while the engine says nothing, and the agent's own are there all the same."""
+    assert "llamacpp" not in await running.metrics(), "this engine has none"
+    server.metrics = "# TYPE llamacpp:requests_processing gauge\nllamacpp:requests_processing 0\n"
+    text = await running.metrics()
+    assert text.endswith(server.metrics)
+    assert "isthmus_edge_engine_ready 1.0" in text
+    server.metrics = "cut off in the mid"
+    assert not (await running.metrics()).endswith(server.metrics)
+
+
+async def test_an_engine_that_is_to_sleep_is_left_alone(running: Running, server: EngineServer) -> None:
+    server.metrics = "llamacpp:requests_processing 0\n"
+    agent = running.agent
+    assert await RelayedMetrics(agent.client, agent.admission, sleeps=False).text() == server.metrics.encode()
+    assert await RelayedMetrics(agent.client, agent.admission, sleeps=True).text() == b""
+
+
+async def test_requests_wait_for_the_process_that_takes_the_place_of_another_one(
+    running: Running, engine: FakeEngine
+) -> None:
+    """UP-02 kind: where memory does not hold two engines, there is none for a moment. After a crash nobody waits."""
+
+    async def ask() -> int:
+        async with running.chat() as response:
+            return response.status
+
+    engine.set(EngineState.RESTARTING, replaced=True)
+    waiting = [asyncio.create_task(ask()) for _ in range(3)]
+    await until(lambda: running.agent.lifecycle.in_flight == 3)
+    assert not engine.server.exchanges
+    engine.set(EngineState.READY, replaced=False)
+    assert await asyncio.gather(*waiting) == [200, 200, 200]
+    engine.set(EngineState.RESTARTING)
+    assert await ask() == 503
+    engine.set(EngineState.READY)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from loadtests.bench.scanner_corpus import KINDS, negatives, positives
+from loadtests.bench.scanner_corpus import KINDS, LIKE_CARDS, negatives, positives
 from loadtests.bench.scanner_numbers import NUMBERS
 from router.privacy.scanner import Scanner
 from shared.openai.text import TextPosition
@@ -17,16 +17,16 @@ def scanner() -> Scanner:
     return Scanner()
 
 
-_LIKE_CARDS = "transactions"
-"""Columns of 16-digit numbers, one in 25 of which an issuer could have given out: nothing tells those from cards."""
+_LIKE_CARDS = LIKE_CARDS.removeprefix("numbers: ")
 
 
 @pytest.mark.parametrize("sort", [sort for sort in NUMBERS if sort != _LIKE_CARDS])
 def test_numbers_of_logs_and_tables_are_left_alone(scanner: Scanner, sort: str) -> None:
-    """At most one chance hit in the texts of a sort, which hold thousands of numbers."""
+    """A chance hit or two in the texts of a sort, which hold thousands of numbers: three in a thousand of eleven
+    digits are a Greek or an Estonian id by date and check digit, and no neighbour counts against them."""
     draw = random.Random(sort)
     found = [scanner.scan([TextPosition("t", NUMBERS[sort](draw))]).kinds for _ in range(40)]
-    assert sum(map(bool, found)) <= 1, found
+    assert sum(map(bool, found)) <= 2, found
 
 
 def test_numbers_that_could_be_cards_are_taken_for_nothing_else(scanner: Scanner) -> None:

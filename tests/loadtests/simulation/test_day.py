@@ -122,19 +122,32 @@ def test_a_battery_runs_down_by_day_and_is_full_again_after_a_night_on_mains() -
 
 
 def test_the_cloud_scales_late_and_its_backlog_is_waited_for() -> None:
-    cloud = Cloud(CloudModel(start_s=120.0, stop_after_s=300.0))
+    """64 requests of a minute each arrive in every minute, and one replica has 32 streams."""
+    cloud, minute_s = Cloud(CloudModel(start_s=120.0, stop_after_s=300.0)), np.full(64, 60.0)
     for minute in range(2):
-        cloud.step(64 * 60.0, minute * 60.0, 60.0)
+        cloud.step(minute_s, minute * 60.0, 60.0)
     assert cloud.replicas == 1
     assert cloud.wait_ms > 30_000
     for minute in range(2, 30):
-        cloud.step(64 * 60.0, minute * 60.0, 60.0)
-    assert cloud.replicas == 3
+        cloud.step(minute_s, minute * 60.0, 60.0)
+    assert cloud.replicas >= 3
     assert cloud.wait_ms == 0
     for minute in range(30, 45):
-        cloud.step(0.0, minute * 60.0, 60.0)
+        cloud.step(np.empty(0), minute * 60.0, 60.0)
     assert cloud.replicas == 1
     assert cloud.peak_replicas >= 3
+
+
+def test_a_long_answer_keeps_one_stream_for_as_long_as_it_takes() -> None:
+    cloud = Cloud(CloudModel(streams_per_replica=10, full_slowdown=1.0, decode_tokens_per_s=100.0))
+    alone_ms = cloud.tpot_ms
+    cloud.step(np.array([5.0]), 0.0, 1.0)
+    for second in range(1, 5):
+        assert cloud.busy_ratio == pytest.approx(0.1)
+        assert cloud.tpot_ms == pytest.approx(1.1 * alone_ms)
+        cloud.step(np.empty(0), float(second), 1.0)
+    cloud.step(np.empty(0), 5.0, 1.0)
+    assert cloud.busy_ratio == 0
 
 
 def test_no_device_comes_twice_in_a_wave_and_nothing_is_left_out() -> None:
@@ -174,3 +187,33 @@ def test_the_command_prints_figures_of_every_policy() -> None:
     assert printed["plan"]["devices"] == 20
     for day in printed["policies"].values():
         assert {"cloud_money", "edge_kwh", "ttft_ms", "edge_share", "privacy", "throttle_events"} <= day.keys()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--hours", "0.05", "--step-s", "600"],
+        ["--day", "--hours", "3"],
+    ],
+)
+def test_what_makes_no_day_is_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(app, ["simulate", "--devices", "5", *options], standalone_mode=False)
+    assert isinstance(result.exception, SettingsError)
+
+
+@pytest.mark.slow
+def test_a_cluster_finds_the_same_as_this_process() -> None:
+    """Real Ray, started for this call on this machine."""
+    options = ["simulate", "--devices", "20", "--hours", "1", "--vary", "hysteresis_ratio=0,0.4", "--json"]
+    alone, spread = (
+        CliRunner().invoke(app, [*options, *more], standalone_mode=False)
+        for more in (("--processes", "1"), ("--ray", "local"))
+    )
+    assert spread.exception is None, spread.exception
+    assert orjson.loads(spread.stdout)["policies"] == orjson.loads(alone.stdout)["policies"]
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_not_there_is_said_so() -> None:
+    result = CliRunner().invoke(app, ["simulate", "--devices", "5", "--ray", "127.0.0.1:1"], standalone_mode=False)
+    assert isinstance(result.exception, SettingsError)

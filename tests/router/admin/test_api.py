@@ -97,6 +97,18 @@ async def test_what_changes_something_needs_the_token_beside_the_cookie(start_ro
     assert (await call(router, "PUT", "/backends/edge-1/drain", **headers))[0] == 204
 
 
+async def test_a_token_of_bytes_that_are_no_text_is_no_token(start_router: StartRouter) -> None:
+    """AU-01 kind: never 500."""
+    router = await start_router(keys=KEYS)
+    headers, _ = await sign_in(router)
+    host = router.url.removeprefix("http://")
+    head = f"PUT /admin/v1/backends/edge-1/drain HTTP/1.1\r\nHost: {host}\r\nCookie: {headers['Cookie']}\r\n"
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(head.encode() + CSRF_HEADER.encode() + b": \xff\xfe\r\nConnection: close\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 403 ")
+    writer.close()
+
+
 async def test_one_browsers_token_is_no_other_ones(start_router: StartRouter) -> None:
     router = await start_router(keys=KEYS)
     (first, _), (second, _) = await sign_in(router), await sign_in(router)
@@ -160,6 +172,8 @@ async def test_who_cannot_sign_in_gets_no_cookie(start_router: StartRouter, body
         {"Sec_Fetch_Site": "same-site"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Host": "["},
         {"Host": "evil.example"},
         {"Host": "127.0.0.1.evil.example:8080"},
     ],

@@ -171,6 +171,24 @@ async def test_the_end_of_the_program_within_a_write_keeps_each_record_once() ->
     assert [record["n"] for record in storage.kept] == [0, 1]
 
 
+async def test_a_flush_in_the_moment_a_write_is_over_goes_on_with_what_waits() -> None:
+    """The end of a task reaches those who wait for it a turn of the loop later: one that asks just then may be neither
+    served with the write that is over for ever, nor keep the loop from turning."""
+    storage, clock = SlowStorage(), ManualClock()
+    log = AuditLog(storage, KEY, clock, queue_records=5, on_loss=lambda: None)
+    log.record({"n": 0})
+    first = asyncio.create_task(log.flush())
+    await _advance(clock, storage.begun.is_set)
+    log.record({"n": 1})
+    [writing] = [task for task in asyncio.all_tasks() if task not in (first, asyncio.current_task())]
+    storage.go.set()
+    while not writing.done():
+        await asyncio.sleep(0)
+    await log.flush()
+    assert [record["n"] for record in storage.kept] == [0, 1]
+    await first
+
+
 def test_a_write_that_fails_leaves_the_chain_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = written(tmp_path, 2)
 

@@ -21,6 +21,7 @@ from router.policy.decision import decide
 from shared.breaker import BreakerRules
 from shared.fleet import BackendSnapshot, BackendState, Breaker, Heartbeat, ServedModel, ThermalLevel, Zone
 from shared.state.memory import MemoryStateStore
+from shared.state.port import Report
 from shared.testing.clock import ManualClock
 from tests.router.policy.builders import MODEL, facts, policy
 
@@ -47,12 +48,33 @@ class StandingPoller:
         self.on_change(backend_id)
 
 
+class SayingAgain(MemoryStateStore):
+    """Gives beats as a reader of Redis does: where one says what the one before it said, the content is the same."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock, ttl_s=60)
+        self._given: dict[str, Report] = {}
+
+    async def reports(self) -> tuple[Report, ...]:
+        made = [self._as_given(report) for report in await super().reports()]
+        self._given = {report.backend_id: report for report in made}
+        return tuple(made)
+
+    def _as_given(self, report: Report) -> Report:
+        given = self._given.get(report.backend_id)
+        if given is None or given.content.model_copy(update={"sequence": report.sequence}) != report.content:
+            return report
+        if given.sequence == report.sequence:
+            return given
+        return Report(given.content, report.received_ms, report.signed, report.sequence)
+
+
 class World:
     """A directory and what it watches."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStateStore(self.clock, ttl_s=60)
+        self.store = SayingAgain(self.clock)
         self.watch = FleetWatch(self.store, self.clock, last_known_ms=15_000)
         self.poller = StandingPoller()
         domains = {"cloud-a": Access(rate_domain="acme"), "cloud-b": Access(rate_domain="acme")}
@@ -70,6 +92,15 @@ class World:
         values: dict[str, Any] = {"url": f"http://{name}", "state": BackendState.READY, "models": MODELS} | fields
         beat = Heartbeat(backend_id=name, instance="instance-a", sequence=self.sequence, **values)
         await self.watch.publish(beat)
+
+    async def says_again(self, name: str, *, later_s: float = 0.001) -> None:
+        """A beat as the last one of that agent, by way of the store."""
+        kept = {report.backend_id: report.heartbeat for report in await self.store.reports()}
+        if name in kept:
+            self.sequence += 1
+            await self.clock.advance(later_s)
+            await self.store.publish(kept[name].model_copy(update={"sequence": self.sequence}))
+        await self.watch.refresh()
 
     def backend(self, name: str) -> BackendSnapshot:
         found = self.directory.snapshot().backend(name)
@@ -101,6 +132,34 @@ async def test_one_change_makes_one_backend_anew(world: World) -> None:
     assert after.backend("nano") is before.backend("nano") and after.backend("cloud-a") is before.backend("cloud-a")
     assert before.backend("pi") is not after.backend("pi")
     assert world.directory.view(before) is None, "a view is of the last snapshot alone"
+
+
+async def test_who_says_the_same_again_is_only_younger(world: World) -> None:
+    for name in ("pi", "nano"):
+        await world.beat(name)
+    await world.says_again("pi")
+    before = world.directory.snapshot()
+    for _ in range(3):
+        await world.says_again("pi", later_s=1)
+        after = world.directory.snapshot()
+        known, now = before.backend("pi"), after.backend("pi")
+        assert known is not None and now == known._replace(received_ms=world.clock.now_ms())
+        assert after.backend("nano") is before.backend("nano")
+        assert world.directory.snapshot().backends is after.backends
+        before = after
+
+
+async def test_a_sign_of_life_by_way_of_the_store_lets_an_open_breaker_try_again(world: World) -> None:
+    await world.beat("pi")
+    await world.says_again("pi")
+    world.directory.snapshot()
+    ledger = world.health.ledgers.of("pi", "instance-a")
+    for _ in range(2):
+        ledger.enter(world.clock.now_ms())
+        ledger.leave(Outcome.FAILED, world.clock.now_ms())
+    assert world.backend("pi").breaker is Breaker.OPEN
+    await world.says_again("pi")
+    assert world.backend("pi").breaker is Breaker.HALF_OPEN
 
 
 async def test_what_ends_by_time_ends_without_a_word(world: World) -> None:
@@ -155,6 +214,24 @@ async def test_an_address_goes_back_to_its_former_holder(world: World) -> None:
     assert names == ["cloud-a", "cloud-b", "new", "old"]
 
 
+@pytest.mark.parametrize(
+    "other", ["http://here/", "http://HERE", "http://here:80", "http://Here:80/"], ids=["slash", "case", "port", "all"]
+)
+async def test_fs_01_an_address_is_the_same_however_it_is_written(world: World, other: str) -> None:
+    await world.beat("old", url="http://here")
+    await world.beat("new", url=other)
+    assert [b.backend_id for b in world.directory.snapshot().backends] == ["cloud-a", "cloud-b", "new"]
+    await world.says_again("new")
+    assert [b.backend_id for b in world.directory.snapshot().backends] == ["cloud-a", "cloud-b", "new"]
+
+
+@pytest.mark.parametrize("url", ["http://here:81", "https://here", "http://here/sub", "http://there"])
+async def test_another_address_is_another_device(world: World, url: str) -> None:
+    await world.beat("old", url="http://here")
+    await world.beat("new", url=url)
+    assert [b.backend_id for b in world.directory.snapshot().backends] == ["cloud-a", "cloud-b", "new", "old"]
+
+
 @pytest.mark.parametrize("turn", range(12))
 async def test_fs_01_within_one_millisecond_the_last_to_report_has_the_address(world: World, turn: int) -> None:
     """Whatever the ids are: the clock cannot tell who came last."""
@@ -185,15 +262,17 @@ def _fresh(world: World) -> tuple[BackendSnapshot, ...]:
     other = world.another()
     other._heard = dict(world.directory._heard)  # a report that is new to it would be a sign of life
     made = other.snapshot().backends
-    for source in (world.watch, world.poller, world.health):
-        source.listen(world.directory._changes.note)
+    changes = world.directory._changes
+    world.watch.listen(changes.note, changes.note_sign)
+    for source in (world.poller, world.health):
+        source.listen(changes.note)
     return made
 
 
 async def _something(world: World, draw: random.Random, name: str) -> None:
     """One of the things that happen to a fleet."""
     now_ms, ledger = world.clock.now_ms(), world.health.ledgers.of(name)
-    match draw.randint(0, 9):
+    match draw.randint(0, 13):
         case 0 | 1 | 2:
             url = f"http://{draw.choice(['pi-0', name, name])}"
             level, queued = draw.choice(list(ThermalLevel)), draw.choice([None, 0, 3])
@@ -212,6 +291,8 @@ async def _something(world: World, draw: random.Random, name: str) -> None:
         case 8:
             state = draw.choice(list(BackendState))
             world.poller.set(draw.choice(["cloud-a", "cloud-b"]), Standing(state=state, models=MODELS))
-        case _:
+        case 9:
             await world.clock.advance(draw.choice([0.2, 1, 5]))
             await world.watch.refresh()
+        case _:
+            await world.says_again(name)

@@ -10,7 +10,7 @@ import pytest
 
 from router.fleet.watch import FleetWatch
 from shared import logs
-from shared.errors import StateUnavailable
+from shared.errors import StateRefused, StateUnavailable
 from shared.fleet import BackendState, Heartbeat
 from shared.state.memory import MemoryStateStore
 from shared.state.port import Report, Signed
@@ -21,10 +21,13 @@ class FlakyStore(MemoryStateStore):
     """A memory store that can be gone."""
 
     gone = False
+    full = False
 
     async def publish(self, heartbeat: Heartbeat, signed: Signed | None = None) -> bool:
         if self.gone:
             raise StateUnavailable("gone")
+        if self.full:
+            raise StateRefused("full")
         return await super().publish(heartbeat, signed)
 
     async def reports(self) -> tuple[Report, ...]:
@@ -152,3 +155,23 @@ async def test_an_old_report_that_is_put_back_is_not_taken_for_a_newer_one(clock
     await watch.refresh()
     assert watch.reports()["pi"].heartbeat.sequence == 7
     assert age_ms(watch, clock, "pi") == 3_000
+
+
+async def test_a_store_that_is_full_is_up_and_said_once(clock: ManualClock) -> None:
+    """RD-03 kind: it is read as ever; what reports here is used, and nothing flaps."""
+    sink = io.StringIO()
+    logs.configure(stream=sink)
+    store = FlakyStore(clock, ttl_s=60)
+    watch = FleetWatch(store, clock, last_known_ms=15_000)
+    await watch.publish(beat("own", 1))
+    store.full = True
+    for sequence in range(2, 30):
+        await clock.advance(1)
+        assert await watch.publish(beat("own", sequence))
+        await watch.refresh()
+        assert watch.up
+        assert age_ms(watch, clock, "own") == 0
+    store.full = False
+    await watch.publish(beat("own", 30))
+    events = [orjson.loads(line)["event"] for line in sink.getvalue().splitlines()]
+    assert events == ["state_store_refuses", "state_store_takes_again"]

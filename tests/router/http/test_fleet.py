@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from router.audit.files import find_policy
 from router.audit.replay import replay
 from router.fleet.roster import BULK_FROM
@@ -28,6 +30,15 @@ async def test_a_bad_report_names_its_field(start_router: StartRouter) -> None:
     async with router.send(b'{"backend_id":"../etc"}', path="/fleet/v1/heartbeats") as response:
         assert response.status == 400
         assert "etc" not in await response.text()
+
+
+@pytest.mark.parametrize("url", ["http://0.0.0.0:8081", "https://0.0.0.0", "http://[::]:8081/", "http://[::]"])
+async def test_fs_01_an_empty_address_is_none(start_router: StartRouter, url: str) -> None:
+    """FS-01 kind: a router that called it would reach its own machine, and perhaps another agent."""
+    router = await start_router()
+    assert await router.report(url) == 400
+    assert await router.report("http://0.0.0.0.nip.example:8081") == 204
+    assert [b.url for b in router.router.directory.snapshot().backends] == ["http://0.0.0.0.nip.example:8081"]
 
 
 async def test_a_silent_device_is_not_used(start_router: StartRouter, edge: Upstream) -> None:

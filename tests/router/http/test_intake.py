@@ -159,6 +159,22 @@ async def test_keys_open_only_what_their_scopes_say(locked: RunningRouter) -> No
         assert response.status == 403
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/chat/completions", "POST"),
+        ("DELETE", "/v1/embeddings", "POST"),
+        ("POST", "/v1/models", "GET, HEAD"),
+    ],
+)
+async def test_another_method_is_405_and_says_which_ones_there_are(
+    open_router: RunningRouter, method: str, path: str, allowed: str
+) -> None:
+    async with open_router.session.request(method, open_router.url + path) as response:
+        assert (response.status, response.headers["Allow"]) == (405, allowed)
+        assert (await response.json())["error"]["code"] == "method_not_allowed"
+
+
 async def test_an_unknown_route_is_404_in_the_envelope(open_router: RunningRouter) -> None:
     async with open_router.send(GOOD, path="/v1/no-such-route") as response:
         assert response.status == 404

@@ -144,7 +144,7 @@ async def test_a_key_made_for_one_router_works_at_all_and_a_revoked_one_at_none(
         await _becomes(router, {}, 401)
 
 
-async def test_keys_work_at_once_and_a_router_whose_last_key_went_stays_closed(
+async def test_keys_work_within_a_second_and_a_router_whose_last_key_went_stays_closed(
     start_router: StartRouter, cloud: Upstream, tmp_path: Path
 ) -> None:
     settings = {"clouds": clouds(cloud), "keys_file": tmp_path / "keys.json"}
@@ -153,11 +153,13 @@ async def test_keys_work_at_once_and_a_router_whose_last_key_went_stays_closed(
     assert await _answer(router, {}) == 200, "on loopback, no key is asked for until there is one"
     made = await asyncio.to_thread(create, at, "app", (Scope.INFERENCE,), KeyLimits(), 1)
     bearer = {"Authorization": f"Bearer {made['key']}"}
-    assert (await _answer(router, bearer), await _answer(router, {})) == (200, 401)
+    await _becomes(router, {}, 401)
+    assert await _answer(router, bearer) == 200
     with pytest.raises(InvalidRequest):
         await asyncio.to_thread(create, at, "app", (Scope.INFERENCE,), KeyLimits(), None)
     await asyncio.to_thread(revoke, at, made["id"])
-    assert (await _answer(router, bearer), await _answer(router, {})) == (401, 401)
+    await _becomes(router, bearer, 401)
+    assert await _answer(router, {}) == 401
     with pytest.raises(NotFound):
         await asyncio.to_thread(revoke, at, "app")
     [row] = (await asyncio.to_thread(listed, at))["keys"]

@@ -135,6 +135,68 @@ async def test_streamed_tool_arguments_are_restored_call_by_call(start_router: S
     assert [orjson.loads(arguments[n]) for n in (0, 1)] == [{"a": CARD}, {"b": MAIL}]
 
 
+_NAMED = {
+    "a field": {"metadata": {"password": "blueberry"}},
+    "a field in another language": {"metadata": {"passwort": "blueberry"}},
+    "a deep field": {"x_own": [{"auth": {"api_key": "blueberry"}}]},
+    "a name beside a value": {"x_own": [{"name": "X-Api-Key", "value": "blueberry"}]},
+    "tool arguments": {"messages": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": {"password": "blueberry"}}'}}
+        ]},
+        {"role": "tool", "tool_call_id": "c", "content": "done"},
+    ]},
+    "a tool's result": {"messages": [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        ]},
+        {"role": "tool", "tool_call_id": "c", "content": '{"user": "bob", "password": "blueberry"}'},
+    ]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", _NAMED)
+async def test_pv_03_a_value_that_only_its_key_names_is_masked_and_restored(
+    start_router: StartRouter, cloud: Upstream, case: str
+) -> None:
+    router = await masking(start_router, cloud)
+    cloud.script(answers.completion("It was [PASSWORD_1]."))
+    async with router.ask("go", **_NAMED[case]) as response:
+        assert response.status == 200, await response.text()
+        assert response.headers["x-isthmus-tier"] == "cloud" and response.headers["x-isthmus-class"] == "secret"
+        said = (await response.json())["choices"][0]["message"]["content"]
+    [exchange] = cloud.exchanges
+    assert b"blueberry" not in exchange.body and b"[PASSWORD_1]" in exchange.body
+    assert said == "It was blueberry."
+
+
+async def test_a_placeholder_that_the_user_typed_is_the_users_own(start_router: StartRouter, cloud: Upstream) -> None:
+    """It is neither given to a value nor replaced by one, in the turn in which it comes."""
+    router = await masking(start_router, cloud)
+    cloud.script(answers.stream("You wrote [CARD", "_1], and paid with [CARD_2]", "."))
+    content, _ = await streamed(router, f"What is [CARD_1]? My card is {CARD}.")
+    assert text_of(cloud.exchanges[0].body) == "What is [CARD_1]? My card is [CARD_2]."
+    assert content == f"You wrote [CARD_1], and paid with {CARD}."
+
+
+async def test_sessions_at_the_same_time_under_one_key_do_not_share_values(
+    start_router: StartRouter, cloud: Upstream
+) -> None:
+    router = await masking(start_router, cloud)
+    cloud.default = lambda exchange: answers.completion("[EMAIL_1] [EMAIL_2]", after_s=0.05)
+
+    async def ask(session: str, mail: str) -> str:
+        async with router.ask(f"mail {mail}", headers={"x-session-id": session}) as response:
+            return str((await response.json())["choices"][0]["message"]["content"])
+
+    mails = [f"user{n}@example.org" for n in range(6)]
+    said = await asyncio.gather(*(ask(f"s{n}", mail) for n, mail in enumerate(mails)))
+    assert said == [f"{mail} [EMAIL_2]" for mail in mails]
+    assert {text_of(e.body) for e in cloud.exchanges} == {"mail [EMAIL_1]"}
+
+
 async def test_placeholders_are_stable_within_a_session_and_unknown_to_others(
     start_router: StartRouter, cloud: Upstream
 ) -> None:
@@ -171,6 +233,10 @@ async def test_numbers_stay_as_they_are_while_a_conversation_grows(start_router:
 
 _UNMASKABLE = {
     "over two messages": {"messages": [{"role": "user", "content": c} for c in ("4111 1111 ", "1111 1111")]},
+    "a key over two parts, of which the first is one by itself": {"messages": [{"role": "user", "content": [
+        {"type": "text", "text": "key sk-proj-" + "a1B2c3D4e5F6g7H8i9J0"},
+        {"type": "text", "text": "k1L2m3N4o5P6q7R8s9T0"},
+    ]}]},
     "in a key": {"messages": [{"role": "user", "content": "x"}], "metadata": {CARD: "x"}},
     "as a number": {"messages": [{"role": "user", "content": "x"}], "metadata": {"n": 4111111111111111}},
     "in a name of fixed form": {
@@ -216,6 +282,18 @@ async def test_the_edge_gets_the_body_as_it_came_and_the_cloud_after_it_a_masked
         assert response.headers["x-isthmus-tier"] == "cloud"
     assert text_of(edge.exchanges[0].body) == ASK
     assert "4111" not in text_of(cloud.exchanges[0].body)
+
+
+async def test_a_key_that_ends_a_turn_is_masked_in_the_turns_after_it(
+    start_router: StartRouter, cloud: Upstream
+) -> None:
+    """The words of the next turn are no piece of it."""
+    router = await masking(start_router, cloud)
+    turns = ["my key is sk-proj-" + "a1B2c3D4e5" * 4, "I see", f"and mail {MAIL}", "What now", "tell me"]
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(turns)]
+    async with router.ask(messages=messages) as response:
+        assert response.status == 200 and response.headers["x-isthmus-tier"] == "cloud"
+    assert b"a1B2c3" not in cloud.exchanges[0].body
 
 
 async def test_a_stricter_class_than_was_found_is_not_masked(start_router: StartRouter, cloud: Upstream) -> None:

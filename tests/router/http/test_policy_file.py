@@ -100,6 +100,37 @@ async def test_a_bad_change_changes_nothing_but_a_gauge(router: RunningRouter, e
     await eventually(lambda: router.metric("isthmus_router_policy_file_refused") == 0)
 
 
+async def test_words_and_patterns_of_the_file_count_from_the_moment_it_names_them(
+    start_router: StartRouter, cloud: Upstream, path: Path
+) -> None:
+    path.write_text("version: 1\n")
+    router = await start_router(
+        clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"file": path, "reload_s": 0.05}
+    )  # fmt: skip
+    text = "Ask ORION about EMP-0042"
+    async with router.ask(text) as response:
+        assert (response.status, response.headers["x-isthmus-class"]) == (200, "public")
+    digest = router.router.policies.policy.digest
+    path.write_text(
+        "word_lists: [{kind: customer, words: [Orion]}]\npatterns: [{kind: badge, pattern: 'EMP-[0-9]{4}'}]\n"
+        "rules: [{name: m, match: {class: personal, only_entities: [customer, badge]},"
+        " act: {action: mask, mask: [customer, badge]}}]\n"
+    )
+    await eventually(lambda: router.router.policies.policy.digest != digest)
+    async with router.ask(text) as response:
+        assert (response.status, response.headers["x-isthmus-class"]) == (200, "personal")
+    assert b"Ask [CUSTOMER_1] about [BADGE_1]" in cloud.exchanges[-1].body
+    path.write_text("word_lists: [{kind: customer, words: [Orion], privacy_class: secret}]\n")
+    await eventually(
+        lambda: router.router.policies.policy.looks_for is not None and not router.router.policies.policy.rules
+    )
+    async with router.ask(text) as response:
+        assert (response.status, response.headers["x-isthmus-class"]) == (503, "secret")
+    records = await router.records(3)
+    assert [sorted({e["kind"] for e in r["entities"]}) for r in records] == [[], ["badge", "customer"], ["customer"]]
+    assert "Orion" not in "".join(file.read_text() for file in router.audit_dir.glob("*.jsonl"))
+
+
 async def test_a_masked_body_is_capped_too(
     start_router: StartRouter, edge: Upstream, cloud: Upstream, path: Path
 ) -> None:

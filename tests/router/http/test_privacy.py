@@ -220,3 +220,53 @@ async def test_the_body_travels_byte_for_byte(start_router: StartRouter, cloud: 
     async with router.send(raw % b"gpt-4o") as response:
         assert response.status == 200
     assert [e.body for e in cloud.exchanges] == [raw % MODEL.encode()] * 2
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_line_that_outlasts_the_limit_is_said_at_once(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, stream: bool
+) -> None:
+    """Edge-only requests do not stand in a line until their time is up; what nobody measured refuses nobody."""
+    limits = {} if stream else {"policy": {"whole_wait_limit_s": 30}}
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url, "models": [{"id": MODEL}]}], **limits)
+    rates = {"prefill_tokens_per_s": 100.0, "decode_tokens_per_s": 10.0}
+    line = {"slots_total": 1, "slots_busy": 1, "queued": 3, "queue_limit": 64}
+    await router.report(edge, **rates, **line)
+    async with router.ask(PERSONAL_TEXT, stream=stream) as response:
+        assert response.status == 503 and response.content_type == "application/json"
+        told = (await response.json())["error"]
+        assert told["code"] == "privacy_unavailable" and "line" in told["message"]
+        assert 60 <= int(response.headers["Retry-After"]) <= 120
+        assert response.headers["x-isthmus-reason"] == "privacy_unavailable"
+    async with router.ask(PERSONAL_TEXT, stream=stream, max_tokens=4) as response:
+        assert response.status == 200, "of short answers the line is short"
+    assert len(edge.exchanges) == 1 and not cloud.inference_connections
+    refused = (await router.records(2))[0]
+    assert {"backend": "edge-1", "zone": "device", "reason": "wait_too_long"} in refused["decision"]["rejected"]
+    assert refused["attempts"] == []
+    await router.report(edge, **line)
+    async with router.ask(PERSONAL_TEXT, stream=stream) as response:
+        assert response.status == 200, "nobody knows how long the line takes"
+
+
+@pytest.mark.parametrize("route", ["cloud", "auto"])
+async def test_a_client_is_told_not_to_come_again_where_no_wait_helps(
+    router: RunningRouter, edge: Upstream, route: str
+) -> None:
+    """OpenAI's client sends what is refused with 503 twice more; under route `cloud` that could never help."""
+    edge.script(answers.failure(503), answers.failure(503), answers.failure(503))
+    async with router.ask(PERSONAL_TEXT, headers={"x-isthmus-route": route}) as response:
+        assert response.status == 503
+        assert response.headers.get("x-should-retry") == ("false" if route == "cloud" else None)
+
+
+async def test_who_asks_for_less_than_the_session_had_is_told_of_the_session(router: RunningRouter) -> None:
+    session = {"x-session-id": "s-1"}
+    async with router.ask("Hello", headers={**session, "x-isthmus-privacy": "secret"}) as response:
+        assert response.status == 200
+    async with router.ask(PERSONAL_TEXT, headers={**session, "x-isthmus-privacy": "personal"}) as response:
+        assert response.status == 403
+        assert "the class that its session has had (secret)" in (await response.json())["error"]["message"]
+    async with router.ask(PERSONAL_TEXT, headers={"x-isthmus-privacy": "public"}) as response:
+        assert response.status == 403
+        assert "the class that was found (personal)" in (await response.json())["error"]["message"]

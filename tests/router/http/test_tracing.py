@@ -15,7 +15,7 @@ from shared.testing import answers
 from shared.testing.answers import MODEL
 from shared.testing.upstream import Upstream
 from tests.router.conftest import PERSONAL_TEXT, StartRouter, eventually
-from tests.router.test_leaks import PLACES
+from tests.router.leaks.canaries import PLACES
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http")
 from shared.testing.collector import Collector, Seen
@@ -150,6 +150,33 @@ async def test_without_a_collector_a_trace_passes_through(start_router: StartRou
     assert (first.headers["traceparent"], first.headers["tracestate"]) == (GIVEN["traceparent"], "vendor=1")
     assert "traceparent" not in second.headers
     assert [record["trace_id"] for record in await router.records(2)] == [TRACE, None]
+
+
+@pytest.mark.parametrize("riders", [False, True])
+async def test_without_a_collector_the_ids_of_a_caller_reach_no_cloud_unless_told(
+    start_router: StartRouter, cloud: Upstream, riders: bool
+) -> None:
+    """A trace in which this router has no span is text of the caller's that no scanner saw."""
+    tracing = {"riders_to_clouds": riders}
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], tracing=tracing)
+    card = "4111111111111111"
+    given = {"traceparent": f"00-{card * 2}-{card}-01", "tracestate": "vendor=1", "baggage": "user=7"}
+    async with router.ask(headers=given) as response:
+        assert response.status == 200 and response.headers["x-isthmus-trace-id"] == card * 2
+    [exchange] = cloud.exchanges
+    sent = {name: exchange.headers[name] for name in given if name in exchange.headers}
+    assert sent == (given if riders else {})
+
+
+async def test_a_trace_that_is_not_recorded_still_goes_on_to_clouds(
+    start_router: StartRouter, cloud: Upstream, collector: Collector
+) -> None:
+    """With tracing on the span of ours stands in it, whether anyone keeps it or not."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], tracing=_tracing(collector))
+    async with router.ask(headers={"traceparent": f"00-{TRACE}-{PARENT}-00"}) as response:
+        assert response.status == 200
+    _, trace_id, span_id, flags = cloud.exchanges[0].headers["traceparent"].split("-")
+    assert (trace_id, flags) == (TRACE, "00") and span_id != PARENT
 
 
 async def test_a_client_that_does_not_record_is_followed(

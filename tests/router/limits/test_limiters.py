@@ -17,7 +17,7 @@ from shared.errors import StateUnavailable
 from shared.keys import KeyLimits
 from shared.state.address import RedisAddress
 from shared.state.link import RedisLink
-from shared.testing.redis_server import RedisServer
+from shared.testing.redis_server import DelayProxy, RedisServer
 
 
 def demand(limits: KeyLimits, *, tokens: int = 0, holder: str = "app") -> Demand:
@@ -121,6 +121,40 @@ async def test_rl_01_leases_of_a_router_that_died_end_by_themselves(opened: Call
         assert (await dead.take(demand(limits))).refused is None
     assert (await alive.take(demand(limits))).refused is Bound.CONCURRENT
     await _until(lambda: _granted(alive, limits))
+
+
+@pytest.mark.redis
+async def test_rl_01_who_leaves_while_limits_are_asked_for_holds_no_place(redis_server: RedisServer) -> None:
+    """RL-01 kind: Redis is slow, and the client gone before it has answered."""
+    limits = KeyLimits(concurrent=2, tokens_per_minute=100)
+    async with DelayProxy(redis_server.port, delay_s=0.05) as proxy:
+        link = RedisLink(RedisAddress(port=proxy.port), SystemClock(), limit_s=5)
+        limiter = SharedLimiter(RedisLimiter(link, fleet=secrets.token_hex(4)), SystemClock())
+        for _ in range(4):
+            leaver = asyncio.create_task(limiter.take(demand(limits, tokens=30)))
+            await asyncio.sleep(0.02)
+            leaver.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaver
+        async with asyncio.timeout(5):  # half of what a lease lasts
+            while (await limiter.take(demand(limits, tokens=100))).refused is not None:
+                await asyncio.sleep(0.05)
+        await link.close()
+
+
+@pytest.mark.redis
+async def test_a_server_whose_clock_is_behind_counts_on(
+    opened: Callable[[str], RedisLimiter], redis_server: RedisServer
+) -> None:
+    """RL-01 kind: a replica that took over may be seconds behind, and has seconds in its memory that are to come."""
+    limiter = opened("behind")
+    limits = KeyLimits(requests_per_minute=3)
+    ahead = int(SystemClock().unix_s()) + 30
+    key = "isthmus:{behind:app}:v2:requests"
+    redis_server.command("HSET", key, "used", "2", "from", str(ahead), str(ahead), "2")
+    assert (await limiter.take(demand(limits))).refused is None
+    refused = await limiter.take(demand(limits))
+    assert refused.refused is Bound.REQUESTS and refused.retry_ms > 0
 
 
 @pytest.mark.redis

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -119,6 +118,8 @@ def backends(draw: st.DrawFn, backend_id: str = "b") -> BackendSnapshot:
         prefill_tokens_per_s=draw(_rates),
         decode_tokens_per_s=draw(_rates),
         ttft_ms=draw(st.none() | st.floats(1, 9_000)),
+        answer_tokens=draw(st.none() | st.floats(1, 900)),
+        slot_wait_s=draw(st.none() | st.floats(0, 900)),
         ttft_ms_by_prompt=draw(st.just(()) | st.tuples(*[st.none() | st.floats(1, 9_000)] * 4)),
         output_cap_tokens=draw(st.none() | st.integers(1, 500)),
         breaker=draw(st.sampled_from([Breaker.CLOSED, *Breaker])),
@@ -197,6 +198,8 @@ def policies() -> st.SearchStrategy[Policy]:
         dwell_ms=st.integers(0, 9_000),
         cost=st.builds(Cost, price, price, st.floats(0, 3_000), st.floats(0, 30)),
         rules=rules(),
+        stream_wait_ms=st.none() | st.floats(1, 90_000),
+        whole_wait_ms=st.none() | st.floats(1, 90_000),
     )
 
 
@@ -210,8 +213,7 @@ def requests(draw: st.DrawFn) -> DecisionFacts:
         max_tokens=draw(st.none() | st.integers(1, 5_000)),
         features=draw(st.sampled_from([frozenset(), frozenset({"tools"}), frozenset({"lora"})])),
     )
-    return replace(
-        made,
+    return made._replace(
         entity_kinds=draw(st.frozensets(st.sampled_from(KINDS))),
         key_name=draw(st.sampled_from([None, "app-web", "ops"])),
         week_minute=draw(st.integers(0, 10_079)),

@@ -43,6 +43,8 @@ def drawn_backend(draw: Random, backend_id: str) -> BackendSnapshot:
         decode_tokens_per_s=_maybe(draw, draw.choice([9.0, 90.0, draw.uniform(0.5, 200)])),
         ttft_ms=_maybe(draw, draw.choice([120.0, 1_900.0])),
         ttft_ms_by_prompt=draw.choice([(), by_prompt]),
+        answer_tokens=_maybe(draw, draw.choice([9.0, 200.0]), 0.5),
+        slot_wait_s=_maybe(draw, draw.choice([0.0, 2.0, 900.0]), 0.5),
         output_cap_tokens=_maybe(draw, draw.randint(1, 500), 0.3),
         breaker=draw.choice(list(Breaker)) if draw.random() < 0.15 else Breaker.CLOSED,
         cooling_until_ms=_maybe(draw, NOW_MS + draw.choice([-5, 0, 1, 4_000]), 0.1),
@@ -78,6 +80,7 @@ def drawn_policy(draw: Random) -> Policy:
         digest="sha256:0",
         cost=Cost(*price, draw.choice([0.0, 400.0]), draw.choice([0.0, 9.0])),
         rules=(Rule("r", Match(), act),) if draw.random() < 0.4 else (),
+        stream_wait_ms=_maybe(draw, draw.choice([300.0, 3_000.0, 30_000.0])),
     )
 
 

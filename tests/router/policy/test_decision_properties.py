@@ -64,8 +64,8 @@ def test_unknown_is_never_better_off_than_any_class_with_anything_found(
     facts: DecisionFacts, policy: Policy, other: PrivacyClass, kinds: frozenset[str]
 ) -> None:
     """PI-11: not fully scanned is held to every rule that could apply to what it may contain."""
-    unknown = terms_of(replace(facts, privacy_class=PrivacyClass.UNKNOWN), policy)
-    known = terms_of(replace(facts, privacy_class=other, entity_kinds=kinds), policy)
+    unknown = terms_of(facts._replace(privacy_class=PrivacyClass.UNKNOWN), policy)
+    known = terms_of(facts._replace(privacy_class=other, entity_kinds=kinds), policy)
     assert narrowest(unknown.action, known.action) is unknown.action
     assert _farthest(unknown.by_rule) <= _farthest(known.by_rule)
 
@@ -114,7 +114,7 @@ def _changed(draw: Random, backends: tuple[BackendSnapshot, ...]) -> tuple[tuple
     later = list(backends)
     for at in changed:
         other = drawn_backend(draw, later[at].backend_id)
-        later[at] = draw.choice([other, replace(later[at], in_flight=other.in_flight, breaker=other.breaker)])
+        later[at] = draw.choice([other, later[at]._replace(in_flight=other.in_flight, breaker=other.breaker)])
     return tuple(later), changed
 
 
@@ -123,7 +123,7 @@ def _changed(draw: Random, backends: tuple[BackendSnapshot, ...]) -> tuple[tuple
 def test_pv_03_what_cannot_be_masked_stays_on_the_edge(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy
 ) -> None:
-    decision = decide(replace(facts, maskable=False), fleet, policy, NOW_MS)
+    decision = decide(facts._replace(maskable=False), fleet, policy, NOW_MS)
     assert decision.action is not Action.MASK
     if terms_of(facts, policy).action is Action.MASK:
         assert decision.allowed_zones <= EDGE_ZONES
@@ -180,8 +180,7 @@ def test_more_heat_or_load_never_improves_a_place(
     index = data.draw(st.integers(0, len(fleet.backends) - 1))
     cooler = fleet.backends[index]
     rung = _HEAT.index(cooler.level) if cooler.level in _HEAT else _HEAT.index(ThermalLevel.WARM)
-    hotter = replace(
-        cooler,
+    hotter = cooler._replace(
         level=_HEAT[data.draw(st.integers(rung, 3))],
         derate_ratio=cooler.derate_ratio * data.draw(st.floats(0.1, 1)),
         queued=(cooler.queued or 0) + data.draw(st.integers(0, 5)),

@@ -29,7 +29,7 @@ def ruled(*rules: tuple[Match, Act], **changes: Any) -> Policy:
 
 
 def decided(asked: DecisionFacts, by: Policy, **changes: Any) -> Decision:
-    return decide(replace(asked, **changes), fleet(EDGE, CLOUD), by, NOW_MS)
+    return decide(asked._replace(**changes), fleet(EDGE, CLOUD), by, NOW_MS)
 
 
 MATCHES: dict[str, tuple[Match, dict[str, Any], dict[str, Any]]] = {
@@ -53,8 +53,8 @@ MATCHES: dict[str, tuple[Match, dict[str, Any], dict[str, Any]]] = {
 def test_conditions(case: str) -> None:
     match, yes, no = MATCHES[case]
     by = ruled((match, Act(output_cap_tokens=9)))
-    assert terms_of(replace(facts(), **yes), by).rule == "r1"
-    assert terms_of(replace(facts(), **no), by).rule is None
+    assert terms_of(facts()._replace(**yes), by).rule == "r1"
+    assert terms_of(facts()._replace(**no), by).rule is None
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,21 @@ FOUND: tuple[tuple[str, str, str], ...] = (
     ("basic_credentials", "Authorization=Basic " + "Ym9iOnMzY3IzdA==", "Ym9iOnMzY3IzdA=="),
     ("basic_credentials", "Authorization => 'Basic " + "Ym9iOnMzY3IzdA=='", "Ym9iOnMzY3IzdA=="),
     ("basic_credentials", '["Authorization", "Basic ' + 'Ym9iOnMzY3IzdA=="]', "Ym9iOnMzY3IzdA=="),
+    # a word such as `request` hides no number that a nearer one names
+    ("pl_pesel", "my request: PESEL 44051401359", "44051401359"),
+    ("nl_bsn", "Invoice for BSN 111222333", "111222333"),
+    ("gb_nhs", "part of it, NHS 943 476 5919", "943 476 5919"),
+    ("pl_pesel", "order 44051401359 (PESEL)", "44051401359"),
+    ("phone", "order, phone: 0170 1234567", "0170 1234567"),
+    ("phone", "support request, tel 030 12345678", "030 12345678"),
+    ("hk_identity", "身份證A123456（3）。", "A123456（3）"),
+    ("phone", "请拨打0571-88157777", "0571-88157777"),
+    ("phone", "总机（010）62781234转3", "（010）62781234"),
+    ("phone", "Meine Nummer ist 0171 2345678", "0171 2345678"),
+    ("phone", "Telefonnummer: 0170 1234567", "0170 1234567"),
+    ("phone", '{"phone_number": "4155552671"}', "4155552671"),
+    ("phone", "phoneNumber=4155552671", "4155552671"),
+    *(("card", CARD.replace(" ", sign), CARD.replace(" ", sign)) for sign in "，、#→'•"),
 )  # fmt: skip
 
 NOTHING: tuple[tuple[str, str], ...] = (
@@ -283,6 +298,7 @@ NOTHING: tuple[tuple[str, str], ...] = (
     ("identity: check digit", "PESEL 44051401358, BSN 111222334, 12345678A, CPF 111.444.777-36"),
     ("identity: an order", "order 12345678Z and invoice no. 36805280109, tracking 7503305044089"),
     ("identity: no word for it", "we counted 111222333 rows and 33392005961 bytes"),
+    ("identity: an order", "order_id: 36805280109, transactionId: 36805280109, ORDERS 15108695088"),
     ("identity: a path or a sum", "/blob/15108695088 and $15108695088.00"),
     ("identity: inside a UUID", "12345678-9012-4405-8140-135915108695"),
     ("ip: versions", "version 203.0.113.7, v89.160.20.112, pkg==10.2.3.4 and section 9.4.3.2"),

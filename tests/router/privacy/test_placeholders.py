@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from router.privacy import placeholders as module
 from router.privacy.answers import as_it_is, json_written
-from router.privacy.placeholders import MAX_PLACEHOLDER_CHARS, Placeholders, Restorer, Room, TooManyValues
+from router.privacy.placeholders import (
+    MAX_PLACEHOLDER_CHARS,
+    Placeholders,
+    Restorer,
+    Room,
+    TooManyValues,
+    names_said,
+)
 
 
 def test_the_same_value_keeps_its_placeholder_in_any_grouping() -> None:
@@ -25,7 +32,7 @@ def test_the_same_value_keeps_its_placeholder_in_any_grouping() -> None:
 
 def test_what_the_caller_wrote_is_never_given_out() -> None:
     known = Placeholders()
-    known.reserve(["see [CARD_1] and [card_2]"])
+    known.reserve(names_said(["see [CARD_1] and [card_2]"]))
     assert known.stand_in("card", "4111111111111111") == "[CARD_3]"
     assert known.restored("[CARD_1] [CARD_3]", as_it_is) == "[CARD_1] 4111111111111111"
 
@@ -40,7 +47,7 @@ def test_what_the_caller_wrote_is_never_given_out() -> None:
 )  # fmt: skip
 def test_what_the_caller_wrote_in_other_signs_is_not_given_out_either(written: str) -> None:
     known = Placeholders()
-    known.reserve([f"my form says {written}."])
+    known.reserve(names_said([f"my form says {written}."]))
     assert known.stand_in("email", "bob@example.org") == "[EMAIL_2]"
 
 

@@ -129,6 +129,8 @@ _HOSTILE = {
     "glued words": "abcdefghijklmnop-abcdefghijklmnop/",
     "glued addresses": "//a@b.com:x/",
     "words": "YWJjZGVmZ2hpamts ",
+    "rows of a log": "x 12-34 7\n2024-01-15T",
+    "rows of digits": "id 12 34\n56-78 9\n",
     "bearers": "bearer aws secret ssn tel ",
 }
 

@@ -48,12 +48,12 @@ async def test_silence_ends_a_session_and_use_keeps_it() -> None:
     sessions = _sessions(clock)
     sessions.of("s", None).tighten(PrivacyClass.PERSONAL)
     await clock.advance(50)
-    assert sessions.pin_of("s", None) is PrivacyClass.PERSONAL
+    assert await sessions.pin_of("s", None) is PrivacyClass.PERSONAL
     assert sessions.of("s", None).pin is PrivacyClass.PERSONAL
     await clock.advance(50)
     assert sessions.of("s", None).pin is PrivacyClass.PERSONAL
     await clock.advance(61)
-    assert sessions.pin_of("s", None) is PrivacyClass.PUBLIC
+    assert await sessions.pin_of("s", None) is PrivacyClass.PUBLIC
     assert sessions.of("s", None).pin is PrivacyClass.PUBLIC
     assert len(sessions) == 1
 

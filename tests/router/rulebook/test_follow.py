@@ -26,7 +26,15 @@ class Watched:
         self.path = path
         self.clock = ManualClock()
         self.heard: list[str] = []
-        self.follower = PolicyFollower(path, PolicyDefaults(), KNOWN, self.clock, on_reload=self._hear)
+        self.looked_for: list[list[str]] = []
+        self.follower = PolicyFollower(
+            path,
+            PolicyDefaults(),
+            KNOWN,
+            self.clock,
+            on_reload=self._hear,
+            look_for=lambda own: self.looked_for.append([each.kind for each in own]),
+        )
 
     def _hear(self, outcome: str, policy: Policy) -> None:
         self.heard.append(outcome)
@@ -59,6 +67,15 @@ async def test_a_file_that_is_emptied_or_replaced_by_a_pipe_changes_nothing(watc
     watched.path.write_text(CLOUD)
     await watched.follower.look()
     assert watched.mode is Mode.PREFER_CLOUD
+
+
+async def test_what_a_file_looks_for_comes_and_goes_with_it(watched: Watched) -> None:
+    """Named before the policy is in force; a refused file leaves what was looked for."""
+    for text in ("patterns: [{kind: a, pattern: x}]\n", "patterns: [{kind: b, pattern: '('}]\n", FAST):
+        watched.path.write_text(text)
+        await watched.follower.look()
+    assert watched.looked_for == [[], ["a"], []]
+    assert watched.heard == ["applied", "refused", "applied"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from router.policy.model import Mode, Policy, Route
 from router.policy.written import digest_of, read_back, written_down
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import DAYS, TimeWindow
-from router.rulebook.load import Vocabulary, parse, policy_of, read
+from router.rulebook.load import Vocabulary, looked_for, parse, policy_of, read
 from shared.errors import SettingsError
 from shared.fleet import Zone
 from shared.privacy import Action, PrivacyClass
@@ -55,7 +55,9 @@ REFUSED = {
     "no act": ("rules: [{name: r}]\n", "rules.0.act", "required"),
     "empty act": (rule(act="{}"), "line 4", "must do something"),
     "empty list": (rule("{model: []}"), "line 3", "at least 1"),
-    "two rules of one name": ("rules: [{name: r, act: {mode: fastest}}, {name: r, act: {mode: fastest}}]\n", "", "Two"),
+    "two rules of one name": (
+        "rules:\n- {name: r, act: {mode: fastest}}\n- {name: s, act: {zones: site}}\n- act: {zones: site}\n  name: r\n",
+        "line 5", "rules.2.name: another rule is named r, in line 2"),
     "a name twice": ("version: 1\nrules: []\nrules: []\n", "line 3", "twice"),
     "an hour without minutes": (rule("{time: {from: 8}}"), "line 3", "HH:MM"),
     "an hour that is none": (rule('{time: {from: "25:00"}}'), "line 3", "HH:MM"),
@@ -81,6 +83,15 @@ REFUSED = {
     "widening for one kind among others": (
         rule("{class: personal, entities: card}", "{action: any}"), "rules.r.match.entities", "only_entities"),
     "widening the stricter class alone": (rule("{class: secret}", "{action: any}"), "rules.r", "less strict"),
+    "a pattern that looks around": (
+        "version: 1\npatterns:\n- {kind: a, pattern: x+}\n- {kind: b, pattern: '(?=x)y'}\n", "line 4", "look-around"),
+    "a pattern that matches nothing": ("patterns: [{kind: a, pattern: 'x*'}]\n", "line 1", "empty text"),
+    "a list without words": ("word_lists:\n- {kind: a, words: [' ']}\n", "line 2", "no words"),
+    "a kind of a pattern, misspelt": (
+        "patterns: [{kind: badge, pattern: x}]\n" + rule("{entities: bagde}"), "line 4", "Did you mean badge?"),
+    "a class of a pattern that is none": (
+        "patterns: [{kind: a, pattern: x, privacy_class: public}]\n", "line 1", "personal"),
+    "a file of words": ("word_lists: [{kind: a, file: /etc/passwd}]\n", "line 1", "no such name"),
 }  # fmt: skip
 
 
@@ -128,6 +139,22 @@ def test_the_files_defaults_win_over_the_settings_one_by_one() -> None:
     assert loaded("defaults: {mode: only_edge}\n", base).mode is Mode.ONLY_EDGE
     assert loaded("defaults: {mode: only_edge}\n", base).dwell_ms == 7
     assert loaded("version: 1\n", base).mode is Mode.FASTEST
+
+
+def test_patterns_and_words_of_a_file_are_kinds_and_part_of_its_digest() -> None:
+    """Their digest alone is written down: a list of customers belongs into no log."""
+    text = "patterns: [{kind: badge, pattern: 'EMP-[0-9]{4}'}]\nword_lists: [{kind: firm, words: [Orion]}]\n"
+    policy = loaded(text + rule("{entities: [badge, firm]}"))
+    assert policy.rules[0].match.any_entity == {"badge", "firm"}
+    other = loaded(text.replace("Orion", "Vela") + rule("{entities: [badge, firm]}"))
+    assert policy.digest != other.digest
+    assert "Orion" not in repr(written_down(policy)) and "EMP" not in repr(written_down(policy))
+    assert read_back(written_down(policy)) == policy
+    assert [each.kind for each in looked_for(parse(text.encode(), PATH))] == ["badge", "firm"]
+
+
+def test_a_policy_that_looks_for_nothing_keeps_the_digest_that_old_records_have() -> None:
+    assert "looks_for" not in written_down(loaded("version: 1\n"))
 
 
 @pytest.mark.parametrize("day", range(7))

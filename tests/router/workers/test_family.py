@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from router.audit.files import load_key, newest_records
 from router.audit.verification import verify
 from shared.fleet import BackendState, Heartbeat, ServedModel
 from shared.keys import hashed
-from shared.testing.answers import MODEL
+from shared.testing import answers
+from shared.testing.answers import MODEL, Answer
 from shared.testing.program import Program, child_environment, command, isthmus
-from shared.testing.upstream import Upstream
+from shared.testing.upstream import Exchange, Upstream
 
 KEY = "isk-of-the-family"
 BODY = {"model": MODEL, "messages": [{"role": "user", "content": "Which city is the capital of France?"}]}
@@ -39,6 +41,20 @@ class Family:
         async with self._session.post(f"{self.url}/v1/chat/completions", json=BODY, headers=sent) as response:
             await response.read()
             return response.status, response.headers.get("x-isthmus-class", "")
+
+    async def said(self, text: str) -> str:
+        """The answer of a model that a cloud alone serves, in one session, from whichever worker."""
+        sent = {"Authorization": f"Bearer {KEY}", "Connection": "close", "x-session-id": "masked"}
+        body = {"model": "far-model", "messages": [{"role": "user", "content": text}]}
+        async with self._session.post(f"{self.url}/v1/chat/completions", json=body, headers=sent) as response:
+            assert response.status == 200, await response.text()
+            return str((await response.json())["choices"][0]["message"]["content"])
+
+    async def shown(self, view: str) -> Any:
+        """A view of the console, from whichever worker."""
+        sent = {"Authorization": f"Bearer {KEY}", "Connection": "close"}
+        async with self._session.get(f"{self.url}/admin/v1/{view}", headers=sent) as response:
+            return await response.json()
 
     async def metric(self, name: str) -> float:
         headers = {"Authorization": f"Bearer {KEY}", "Connection": "close"}
@@ -64,7 +80,9 @@ class Family:
 
 
 @pytest.fixture
-async def family(tmp_path: Path, edge: Upstream, free_port: Callable[[], int]) -> AsyncIterator[Family]:
+async def family(
+    tmp_path: Path, edge: Upstream, cloud: Upstream, free_port: Callable[[], int]
+) -> AsyncIterator[Family]:
     port = free_port()
     keys = [
         {"name": "all", "sha256": hashed(KEY), "scopes": ["inference", "fleet:report", "admin"]},
@@ -73,7 +91,10 @@ async def family(tmp_path: Path, edge: Upstream, free_port: Callable[[], int]) -
     settings: dict[str, dict[str, Any]] = {
         "router": {"port": port, "workers": 2, "keys": keys, "state": {"refresh_ms": 50}}
     }
-    settings["router"]["policy"] = {"stale_after_ms": 60_000}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("rules: [{name: masked, match: {class: personal, model: far-model}, act: {action: mask}}]\n")
+    settings["router"]["policy"] = {"stale_after_ms": 60_000, "file": str(policy)}
+    settings["router"]["clouds"] = [{"id": "cloud-1", "url": cloud.url, "models": [{"id": "far-model"}]}]
     with isthmus("router", "serve", home=tmp_path, settings=settings) as program:
         url = f"http://127.0.0.1:{port}"
         await asyncio.to_thread(program.wait_answer, f"{url}/readyz", 90)
@@ -85,7 +106,7 @@ async def family(tmp_path: Path, edge: Upstream, free_port: Callable[[], int]) -
             yield found
 
 
-async def test_two_workers_are_one_router(family: Family, edge: Upstream, tmp_path: Path) -> None:
+async def test_two_workers_are_one_router(family: Family, edge: Upstream, cloud: Upstream, tmp_path: Path) -> None:
     """Fleet, limits, session pins, metrics and audit chain are shared; a killed worker is replaced and loses none."""
     assert await family.report(edge, 1) == 204
     await _until(lambda: _all_served(family))
@@ -100,6 +121,9 @@ async def test_two_workers_are_one_router(family: Family, edge: Upstream, tmp_pa
     first = await family.ask(**{"x-session-id": "conversation", "x-isthmus-privacy": "secret"})
     later = [await family.ask(**{"x-session-id": "conversation"}) for _ in range(8)]
     assert [first, *later] == [(200, "secret")] * 9, "no worker forgets what another was told"
+
+    await _one_session_is_masked_alike(family, cloud)
+    await _consoles_show_the_same(family)
 
     counted = await family.metric("isthmus_router_requests_total{")
     [victim, _] = family.workers()
@@ -133,8 +157,42 @@ def test_workers_that_cannot_start_end_the_parent_with_their_code(tmp_path: Path
     assert "error:" in ended.stderr
 
 
+async def _one_session_is_masked_alike(family: Family, cloud: Upstream) -> None:
+    """Whichever worker a turn meets, a value has one placeholder, and it comes back."""
+    seen: list[str] = []
+
+    def echo(exchange: Exchange) -> Answer:
+        seen.append(orjson.loads(exchange.body)["messages"][-1]["content"])
+        return answers.completion(seen[-1])
+
+    cloud.default = echo
+    cards = ["4111 1111 1111 1111", "5555 5555 5555 4444", "3782 822463 10005"]
+    for n in range(12):
+        card = cards[n % 3]
+        assert await family.said(f"My card is {card}.") == f"My card is {card}."
+    assert seen == [f"My card is [CARD_{n % 3 + 1}]." for n in range(12)]
+    cloud.default = lambda exchange: answers.completion("It was [CARD_1] or [CARD_3].")
+    for _ in range(8):
+        assert await family.said(f"My card is {cards[1]}.") == f"It was {cards[0]} or {cards[2]}."
+
+
+async def _consoles_show_the_same(family: Family) -> None:
+    async def together() -> bool:
+        points = [await family.shown("live") for _ in range(6)]
+        totals = [sum(sum(point["requests"].values()) for point in each["points"]) for each in points]
+        return len(set(totals)) == 1 and totals[0] >= 24 + 20 + 9 + 20
+
+    await _until(together)
+    newest = [[row["decision_id"] for row in (await family.shown("decisions?limit=5"))["decisions"]] for _ in range(6)]
+    assert all(each == newest[0] and len(each) == 5 for each in newest)
+    fleets = [await family.shown("fleet") for _ in range(6)]
+    attempts = [sum(backend["attempts_5min"] for backend in fleet["backends"]) for fleet in fleets]
+    assert len(set(attempts)) == 1, attempts
+
+
 async def _all_served(family: Family) -> bool:
-    return [status for status, _ in [await family.ask() for _ in range(6)]] == [200] * 6
+    """Whether every worker knows the backend: that the kernel gives 24 connections to one of two has odds of 2^-23."""
+    return [status for status, _ in await asyncio.gather(*(family.ask() for _ in range(24)))] == [200] * 24
 
 
 async def _replaced(family: Family, victim: int) -> bool:

@@ -144,3 +144,15 @@ def test_a_model_that_is_there_is_seen(isolated_environment: Path) -> None:
     (made / "current").write_text("1")
     models = [each for each in machine.check(ALL, None) if each.subject == "model"]
     assert [each.verdict for each in models] == [Verdict.OK, Verdict.NOTE]
+
+
+def test_a_settings_file_that_a_tier_would_refuse_is_found(tmp_path: Path) -> None:
+    config = tmp_path / "isthmus.yaml"
+    config.write_text("router:\n  policy:\n    actoins: {}\nedge:\n  slots: 2\n")
+    found = {each.tier: each for each in machine.check(ALL, config) if each.subject == "settings"}
+    assert {"up", "edge", "router", "cloud", "loadtest"} <= found.keys()
+    assert found["router"].verdict is Verdict.MISSING
+    assert "actoins" in (found["router"].advice or "")
+    assert found["edge"].verdict is Verdict.OK
+    found = {each.tier: each for each in machine.check(ALL - {"router"}, config) if each.subject == "settings"}
+    assert "router" not in found

@@ -2,7 +2,8 @@
 
 Run as a program by the launcher's tests. `HOME/<tier>.<behaviour>` files choose: `fail` (end with an error line),
 `mute` (never ready), `crash` (end once after being ready; the file is removed), `stray` (start a process in a
-session of its own, as Ray does), `deaf` (ignore SIGTERM), `broken-pull` (preparing fails).
+session of its own, as Ray does), `deaf` (ignore SIGTERM), `broken-pull` (preparing fails). Certificates in its settings
+make it speak TLS.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -53,6 +55,13 @@ def _serve(tier: str, port: int) -> None:
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     server = ThreadingHTTPServer(("127.0.0.1", port), type("Handler", (_Handler,), {"tier": tier}))
+    if certificate := os.environ.get(f"ISTHMUS__{tier.upper()}__TLS__CERT_FILE"):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, os.environ[f"ISTHMUS__{tier.upper()}__TLS__KEY_FILE"])
+        if authority := os.environ.get(f"ISTHMUS__{tier.upper()}__TLS__CLIENT_CA_FILE"):
+            context.load_verify_locations(authority)
+            context.verify_mode = ssl.CERT_REQUIRED
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while not _told(tier, "crash"):
         time.sleep(0.02)

@@ -15,6 +15,7 @@ from shared.errors import SettingsError, StartFailed
 from shared.launcher import preflight
 from shared.launcher.preflight import SOCKET_NAME
 from shared.launcher.processes import child_environment, marked
+from shared.testing.certificates import Authority
 
 from .conftest import PLAYED, Run, Start
 
@@ -40,6 +41,41 @@ async def test_a_signal_ends_every_process_in_good_order(start: Start, number: i
     assert await run.task == 0
     assert run.processes() == []
     assert not (run.folder / SOCKET_NAME).exists()
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+async def test_a_router_that_speaks_tls_is_reached_by_tls(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mutual: bool
+) -> None:
+    """By the certificate of its settings alone, which no authority of the system signed; its agent is told of it."""
+    authority, name = Authority(tmp_path), "ISTHMUS__ROUTER__"
+    server, client = authority.pair("server"), authority.pair("client")
+    files = {"TLS__CERT_FILE": server.cert, "TLS__KEY_FILE": server.key}
+    if mutual:
+        files |= {"TLS__CLIENT_CA_FILE": authority.ca, "CLIENT__CA_FILE": authority.ca}
+        files |= {"CLIENT__CERT_FILE": client.cert, "CLIENT__KEY_FILE": client.key}
+    for setting, path in files.items():
+        monkeypatch.setenv(name + setting, str(path))
+    run = start()
+    await run.until_ready()
+    assert run.heard.readies[-1].endpoint.startswith("https://127.0.0.1:")
+    told = json.loads((run.home / "edge.env").read_text())
+    assert told["ISTHMUS__EDGE__ROUTER__URL"].startswith("https://127.0.0.1:")
+    trusted = {name.rpartition("__")[2]: value for name, value in told.items() if "EDGE__ROUTER__TLS" in name}
+    shown = {"CERT_FILE": str(client.cert), "KEY_FILE": str(client.key)} if mutual else {}
+    assert trusted == {"CA_FILE": str(authority.ca if mutual else server.cert), **shown}
+
+
+async def test_a_router_that_nobody_here_could_ask_is_not_started(
+    start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    server = authority.pair("server")
+    for setting, path in {"CERT_FILE": server.cert, "KEY_FILE": server.key, "CLIENT_CA_FILE": authority.ca}.items():
+        monkeypatch.setenv(f"ISTHMUS__ROUTER__TLS__{setting}", str(path))
+    with pytest.raises(SettingsError) as refused:
+        start()
+    assert refused.value.param == "router.client.cert_file"
 
 
 async def test_the_edge_pair_is_announced_first_and_the_cloud_later(start: Start) -> None:

@@ -52,6 +52,8 @@ def test_the_run_folder_is_in_the_home_unless_said_otherwise(isolated_environmen
         (Address("::", 1), "http://[::1]:1"),
         (Address("::1", 1), "http://[::1]:1"),
         (Address("host.local", 1), "http://host.local:1"),
+        (Address("0.0.0.0", 1, "https"), "https://127.0.0.1:1"),
+        (Address("::1", 1, "https"), "https://[::1]:1"),
     ],
 )
 def test_a_client_on_this_machine_gets_an_address_it_can_connect_to(address: Address, url: str) -> None:
@@ -71,6 +73,16 @@ def test_what_the_settings_say_stays(tmp_path: Path) -> None:
     assert wiring.addresses["edge"].port == 1001
     assert wiring.model == "other"
     assert wiring.asks_for_key
+
+
+def test_what_the_settings_say_of_certificates_stays(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "edge: {router: {tls: {ca_file: /own.pem}}}\nrouter: {tls: {cert_file: /a.pem, key_file: /a.key}, workers: 2}\n"
+    )
+    wiring = wiring_of(("edge",), path, sensors=Path("/s"))
+    told = {name for name in wiring.variables["edge"] if "ROUTER" in name}
+    assert told == {"ISTHMUS__EDGE__ROUTER__URL"} and wiring.addresses["router"].url == "https://127.0.0.1:8080"
 
 
 def test_without_cloud_the_router_is_told_of_none() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shared.errors import StreamBroken
 from shared.openai.sse import DONE, KEEPALIVE, Burst, EventCutter, EventFacts, EventKind, read_burst, read_event
+from shared.openai.stencil import Stencil
 
 _TEXT = "杭州🦀é"
 
@@ -125,7 +126,7 @@ def test_any_event_is_classified_or_breaks_the_stream(raw: bytes) -> None:
 def test_a_burst_says_what_its_events_say_one_by_one() -> None:
     usage = b'data: {"choices":[],"usage":{"completion_tokens":2}}\n\n'
     burst = _event("") + _event("a") + _event("b") + _event("", finish_reason="stop") + usage
-    assert read_burst(burst) == Burst(5, 4, finished=True, usage={"completion_tokens": 2})
+    assert read_burst(burst, Stencil()) == Burst(5, 4, finished=True, usage={"completion_tokens": 2})
 
 
 @pytest.mark.parametrize(
@@ -144,4 +145,4 @@ def test_a_burst_says_what_its_events_say_one_by_one() -> None:
     ],
 )
 def test_whatever_else_is_no_burst(data: bytes) -> None:
-    assert read_burst(data) is None
+    assert read_burst(data, Stencil()) is None

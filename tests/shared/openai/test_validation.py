@@ -316,3 +316,12 @@ def test_rv_09_any_json_is_accepted_or_a_client_error(fields: dict[str, Any], en
         validate(endpoint, body)
     except InvalidRequest as error:
         assert error.param is None or error.param.split(".")[0].split("[")[0] in body
+
+
+def test_embeddings_take_as_many_texts_as_clients_collect() -> None:
+    """LangChain sends a thousand at once."""
+    for texts in (["a"] * 2048, [[5]] * 2048):
+        validate(Endpoint.EMBEDDINGS, {"model": "m", "input": texts})
+        with pytest.raises(InvalidRequest) as refused:
+            validate(Endpoint.EMBEDDINGS, {"model": "m", "input": [*texts, texts[0]]})
+        assert refused.value.param == "input"

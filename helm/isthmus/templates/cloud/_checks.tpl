@@ -4,6 +4,7 @@
 {{- $ray := .Values.cloud.ray | default dict -}}
 {{- $settings := include "isthmus.cloud.settings" . | fromYaml -}}
 {{- include "isthmus.checks.models" (dict "root" . "settings" $settings) -}}
+{{- include "isthmus.checks.keys" (dict "root" . "settings" $settings) -}}
 {{- include "isthmus.checks.workers" (dict "root" . "settings" $settings) -}}
 {{- include "isthmus.checks.operator" . -}}
 {{- $store := .Values.cloud.modelStore | default dict -}}
@@ -43,6 +44,20 @@
   {{- range $name, $_ := .engine_kwargs -}}
     {{- with get $reserved $name -}}{{- fail (printf "engine_kwargs.%s is set by %s" $name .) -}}{{- end -}}
   {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Keys that the ingress asks for: different names, and one that the router has. */}}
+{{- define "isthmus.checks.keys" -}}
+{{- $known := dict -}}
+{{- range .settings.keys | default list -}}
+  {{- with . -}}
+    {{- if hasKey $known .name -}}{{- fail (printf "cloud.settings.keys has two keys called %s" .name) -}}{{- end -}}
+    {{- $_ := set $known .name true -}}
+  {{- end -}}
+{{- end -}}
+{{- if and $known (.root.Values.router).enabled (not (.root.Values.cloud.apiKey).existingSecret) -}}
+  {{- fail "cloud.settings.keys are set, so the router needs one of them: set cloud.apiKey.existingSecret to the Secret that holds it" -}}
 {{- end -}}
 {{- end -}}
 

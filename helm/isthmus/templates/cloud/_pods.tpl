@@ -112,6 +112,11 @@ topologySpreadConstraints:
   value: "1"
 - name: RAY_metrics_report_interval_ms
   value: "1000"
+{{- if eq (include "isthmus.cloud.settings" .root | fromYaml).ingress.proxy "haproxy" }}
+# Every node's proxy is HAProxy, which passes connections on to the ingress replicas' own servers.
+- name: RAY_SERVE_ENABLE_HA_PROXY
+  value: "1"
+{{- end }}
 {{- $token := (.root.Values.cloud).hubToken | default dict -}}
 {{- if and (eq .role "worker") $token.existingSecret }}
 - name: HF_TOKEN

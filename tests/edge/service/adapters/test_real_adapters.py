@@ -148,11 +148,11 @@ async def test_lr_03_an_adapter_in_use_is_not_touched_by_others(make_agent: Make
     async with make_agent(slots=3, count=1, names="ab") as running:
         alone = {selection: (await answer(running, PROMPTS[2], selection, **long))[0] for selection in selections}
         async with running.chat(PROMPTS[2], **SELECTIONS["a"], temperature=0, stream=True, **long) as stream:
-            await stream.content.readany()
+            received = await stream.content.readany()
             beside = [
                 asyncio.create_task(answer(running, PROMPTS[2], selection, **long)) for selection in ("b", "half of a")
             ]
-            received = await received_of(stream)
+            received += await received_of(stream)
         assert received.endswith(b"data: [DONE]\n\n")
         assert [(await task)[0] for task in beside] == [alone["b"], alone["half of a"]]
         assert (await answer(running, PROMPTS[2], "a", **long))[0] == alone["a"]

@@ -113,10 +113,11 @@ def test_an_option_of_the_wrong_kind_is_named(option: str, value: Any) -> None:
         assert (error.param or "").split("[")[0] == f"options.{option}"
 
 
-def test_a_penalty_window_that_would_be_ignored_is_refused() -> None:
-    assert _refused(_chat, options={"repeat_last_n": 16, "repeat_penalty": 1.2}).param == "options.repeat_last_n"
-    _chat(options={"repeat_last_n": 16})
-    _chat(options={"repeat_last_n": 64, "repeat_penalty": 1.2})
+@pytest.mark.parametrize("window", [-1, 0, 16, 64, None])
+def test_penalties_look_back_as_far_as_the_caller_says(window: int | None) -> None:
+    asked = _chat(options={"repeat_last_n": window, "repeat_penalty": 1.2})
+    assert asked.penalty_window_tokens == window
+    assert "repeat_last_n" not in asked.body, "it is no field of the API that a body is checked as"
 
 
 def test_formats() -> None:

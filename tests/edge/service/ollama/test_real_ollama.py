@@ -134,3 +134,17 @@ async def test_a_client_that_leaves_ends_the_engines_work(running: Running, clie
     whole.cancel()
     await until(lambda: idle(running))
     assert "Paris" in ((await client.chat(MODEL, QUESTION, options=GREEDY)).message.content or "")
+
+
+async def test_penalties_look_back_as_far_as_the_caller_says(client: ollama.AsyncClient) -> None:
+    """A window of nothing is no penalty; one beyond the context is the context, and takes no memory for more."""
+
+    async def said(**options: float) -> str:
+        answer = await client.generate(MODEL, "Say one two one two one two.", options=GREEDY | options)
+        return answer.response
+
+    plain = await said()
+    assert await said(repeat_penalty=5.0, repeat_last_n=0) == plain
+    whole = await said(repeat_penalty=5.0, repeat_last_n=-1)
+    assert whole != plain
+    assert await said(repeat_penalty=5.0, repeat_last_n=2**31 - 1) == whole

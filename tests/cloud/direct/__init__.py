@@ -1,0 +1,1 @@
+"""Tests of the way of tokens from a replica to the ingress, over real sockets."""
