@@ -32,6 +32,7 @@ from shared.clock import Clock
 from shared.errors import CapacityError, Draining, IsthmusError, NotFound, NotReady
 from shared.http import errors
 from shared.http.errors import Handler
+from shared.http.hosts import check_near
 from shared.http.lifecycle import Lifecycle
 from shared.keys import ApiKey, Scope, authenticate, require
 from shared.openai.facts import Endpoint
@@ -213,12 +214,16 @@ def _for_ollama(parts: Parts) -> ollama_surface.Parts:
 
 
 def _authentication(keys: Sequence[ApiKey]) -> Middleware:
-    """Middleware that asks for a key before a byte of the body is read."""
+    """Middleware that asks for a key, or else for a name of this machine, before a byte of the body is read."""
 
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if keys and request.path not in _OPEN_ROUTES:
+        if request.path in _OPEN_ROUTES:
+            return await handler(request)
+        if keys:
             request[_KEY] = authenticate(request.headers.getall("Authorization", []), keys)
+        else:
+            check_near(request.headers)
         return await handler(request)
 
     return handle

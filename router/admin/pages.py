@@ -8,9 +8,9 @@ from importlib.resources.abc import Traversable
 
 from aiohttp import web
 
-from router.admin.origin import check_host
 from router.http.access import Doorkeeper
 from shared.errors import NotFound
+from shared.http.hosts import check_near
 
 _TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -41,12 +41,14 @@ class Pages:
 
     async def root(self, request: web.Request) -> web.Response:
         """Relative addresses of the page need the slash."""
-        check_host(request, asks_for_keys=self._doorkeeper.asks)
+        if not self._doorkeeper.asks:
+            check_near(request.headers)
         return web.Response(status=308, headers={**HEADERS, "Location": "/console/"})
 
     async def file(self, request: web.Request) -> web.Response:
         """One file by its path below the folder; no other path leads anywhere. No key is needed: they hold no data."""
-        check_host(request, asks_for_keys=self._doorkeeper.asks)
+        if not self._doorkeeper.asks:
+            check_near(request.headers)
         if self._files is None:
             self._files = dict(_read(files("router.admin") / "console", ""))
         found = self._files.get(request.match_info["path"] or "index.html")

@@ -10,6 +10,7 @@ from aiohttp import web
 from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
 from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
+from shared.http.hosts import check_near
 from shared.keys import ApiKey, Scope, require
 from shared.local_keys import is_within_machine
 
@@ -43,11 +44,12 @@ class Doorkeeper:
         """The caller's key, which has `scope` (None: any known key will do).
 
         Raises:
-            Unauthenticated: no known key. Forbidden: the key lacks the scope, or another page sent the request.
+            Unauthenticated: no known key. Forbidden: the key lacks the scope, or a page elsewhere sent the request.
         """
-        if not self._keys.asks:
-            return None
         try:
+            if not self._keys.asks:
+                check_near(request.headers)
+                return None
             key = self._caller(request)
             if scope is not None:
                 require(key, scope)

@@ -151,3 +151,24 @@ async def test_requests_wait_for_the_process_that_takes_the_place_of_another_one
     engine.set(EngineState.RESTARTING)
     assert await ask() == 503
     engine.set(EngineState.READY)
+
+
+@pytest.mark.parametrize(
+    ("headers", "code"),
+    [
+        ({"Host": "evil.example"}, "foreign_host"),
+        ({"Origin": "http://evil.example"}, "foreign_origin"),
+        ({"Origin": "null"}, "foreign_origin"),
+    ],
+)
+async def test_without_keys_no_page_elsewhere_is_heard(running: Running, headers: dict[str, str], code: str) -> None:
+    """A page on the web reaches loopback through its visitor's browser, under any name that it lets point there."""
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    async with running.session.post(f"{running.url}/v1/chat/completions", json=body, headers=headers) as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (403, code)
+    async with running.session.get(f"{running.url}/v1/models", headers=headers) as response:
+        assert response.status == 403
+    async with running.session.get(f"{running.url}/healthz", headers=headers) as response:
+        assert response.status == 200
+    async with running.session.get(f"{running.url}/v1/models", headers={"Origin": "http://localhost:3000"}) as response:
+        assert response.status == 200
