@@ -80,14 +80,18 @@ def check(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
 def _check_choices(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
     n = body.get("n") or 1
     if n > facts.slots:
-        raise InvalidRequest(f"n must be at most {facts.slots}, the number of this backend's slots.", param="n")
+        raise InvalidRequest(
+            f"n must be at most {facts.slots}, the number of this backend's slots.", param="n", code=UNSUPPORTED
+        )
     best_of = body.get("best_of")
     if best_of is not None and best_of != n:
         raise InvalidRequest(
             "best_of other than n is not supported by this backend.", param="best_of", code=UNSUPPORTED
         )
     if endpoint is Endpoint.COMPLETIONS and n > 1 and prompt_count(body["prompt"]) > 1:
-        raise InvalidRequest("n above 1 with several prompts is not supported by this backend.", param="n")
+        raise InvalidRequest(
+            "n above 1 with several prompts is not supported by this backend.", param="n", code=UNSUPPORTED
+        )
 
 
 def _check_token_ids(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:

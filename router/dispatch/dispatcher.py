@@ -21,12 +21,12 @@ from router.policy.model import Candidate, Rejection
 from shared.clock import Clock
 from shared.errors import IsthmusError, NoCapacity, PrivacyUnavailable, RateLimited
 
-_PASSED_ON = frozenset(
-    {Outcome.REFUSED_REQUEST, Outcome.CONTEXT_EXCEEDED, Outcome.MODEL_GONE, Outcome.RATE_LIMITED, Outcome.BUSY}
-)
-"""Outcomes whose refusal is itself the best answer for the client."""
-_NOT_PRIVACY = frozenset({Outcome.REFUSED_REQUEST, Outcome.CONTEXT_EXCEEDED})
+_TOO_MUCH = frozenset({Outcome.CONTEXT_EXCEEDED, Outcome.UNSUPPORTED})
+"""The request asks for more than one backend has: no failure of it, so that trying another is no retry."""
+_NOT_PRIVACY = _TOO_MUCH | {Outcome.REFUSED_REQUEST}
 """Outcomes that are the request's own fault, whatever zones were left."""
+_PASSED_ON = _NOT_PRIVACY | {Outcome.MODEL_GONE, Outcome.RATE_LIMITED, Outcome.BUSY}
+"""Outcomes whose refusal is itself the best answer for the client."""
 _BUSY_COOL_MS = 250
 """Longest pause for a busy backend: a slot may come free at any moment, and must not stay empty for long."""
 
@@ -79,7 +79,7 @@ class Dispatcher:
             now_ms = self._clock.now_ms()
             if not self._can_try(job, candidate, refused, now_ms):
                 continue
-            if last is not None and last.outcome is not Outcome.CONTEXT_EXCEEDED:
+            if last is not None and last.outcome not in _TOO_MUCH:
                 if not await self._retry(attempts):
                     break
                 now_ms = self._clock.now_ms()
@@ -173,13 +173,16 @@ class Dispatcher:
         return exchange
 
     def _can_try(self, job: Job, candidate: Candidate, refused: Mapping[str, AttemptFailed], now_ms: int) -> bool:
-        """Whether the candidate has not failed on this job, does not rest, and has more room than any that found the
-        request too long."""
+        """Whether the candidate has not failed on this job, does not rest, has more room than any that found the
+        request too long, and is of another tier than any that does not support it."""
         if self._health.rests_until_ms(candidate.backend_id, now_ms) is not None:
             return False
         if not refused:
             return True
         if candidate.backend_id in refused:
+            return False
+        tier = candidate.zone.tier
+        if any(failure.outcome is Outcome.UNSUPPORTED and failure.tier == tier for failure in refused.values()):
             return False
         too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
         room = job.context_of(candidate.backend_id)

@@ -17,6 +17,8 @@ class Outcome(StrEnum):
     """4xx that another backend would give too: passed through, never retried."""
     CONTEXT_EXCEEDED = "context_exceeded"
     """400 for length: a candidate with more room may still serve it."""
+    UNSUPPORTED = "unsupported"
+    """400 for what backends of this kind cannot do: those of the other tier may."""
     MODEL_GONE = "model_gone"
     """404 for a model that the backend was thought to serve, or for an API that it does not have."""
     RATE_LIMITED = "rate_limited"
@@ -56,6 +58,7 @@ MEANINGS: dict[Outcome, Meaning] = {
     Outcome.HEDGE_LOST: Meaning(Effect.NONE, fails_over=False),
     Outcome.REFUSED_REQUEST: Meaning(Effect.HEAL, fails_over=False),
     Outcome.CONTEXT_EXCEEDED: Meaning(Effect.HEAL, fails_over=True),
+    Outcome.UNSUPPORTED: Meaning(Effect.HEAL, fails_over=True),
     Outcome.MODEL_GONE: Meaning(Effect.NONE, fails_over=True),
     Outcome.RATE_LIMITED: Meaning(Effect.NONE, fails_over=True),
     Outcome.BUSY: Meaning(Effect.NONE, fails_over=True),
@@ -79,6 +82,8 @@ def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool) -
         return Outcome.BUSY
     if status == 400 and code == "context_length_exceeded":
         return Outcome.CONTEXT_EXCEEDED
+    if status == 400 and code is not None and (code.startswith("unsupported_") or code == "schema_too_complex"):
+        return Outcome.UNSUPPORTED
     if status == 404 and code in ("model_not_found", "model_not_served", "unknown_route"):
         return Outcome.MODEL_GONE
     if 400 <= status < 500:

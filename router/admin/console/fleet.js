@@ -88,9 +88,9 @@ class Card {
     const may = session.role === "admin", id = encodeURIComponent(backend.backend_id);
     show(this.buttons,
       backend.drained_since_unix_s
-        ? h("button", { type: "button", disabled: !may, onclick: () => act(remove(`/backends/${id}/drain`), `${backend.backend_id} is used again.`) }, "Use again")
-        : h("button", { type: "button", disabled: !may, onclick: () => act(put(`/backends/${id}/drain`), `${backend.backend_id} gets nothing new.`) }, "Drain"),
-      backend.device_id ? h("button", { type: "button", disabled: !may, onclick: () => revoke(backend.device_id, backend.backend_id) }, "Revoke device") : null,
+        ? h("button", { type: "button", disabled: !may, "aria-label": `Use again: ${backend.backend_id}`, onclick: () => act(remove(`/backends/${id}/drain`), `${backend.backend_id} is used again.`) }, "Use again")
+        : h("button", { type: "button", disabled: !may, "aria-label": `Drain ${backend.backend_id}`, onclick: () => act(put(`/backends/${id}/drain`), `${backend.backend_id} gets nothing new.`) }, "Drain"),
+      backend.device_id ? h("button", { type: "button", disabled: !may, "aria-label": `Revoke device of ${backend.backend_id}`, onclick: () => revoke(backend.device_id, backend.backend_id) }, "Revoke device") : null,
       may ? null : h("span", { class: "soft" }, "read-only"));
   }
 

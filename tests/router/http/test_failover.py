@@ -10,7 +10,7 @@ from shared.fleet import ServedModel
 from shared.testing import answers
 from shared.testing.answers import MODEL, Answer, End
 from shared.testing.upstream import Exchange, Upstream
-from tests.router.conftest import StartRouter, eventually
+from tests.router.conftest import PERSONAL_TEXT, StartRouter, eventually
 
 TOO_LONG = (
     b'{"object":"error","message":"This model\'s maximum context length is 2048 tokens. However, you requested 3010 '
@@ -138,6 +138,29 @@ async def test_a_request_that_is_too_long_goes_where_there_is_room(
 
 def _asked_whole(exchange: Exchange) -> Answer:
     return answers.stream("ok") if b'"stream":true' in exchange.body else answers.completion("ok")
+
+
+@pytest.mark.parametrize("code", ["unsupported_parameter", "unsupported_schema", "schema_too_complex"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_one_tier_cannot_do_goes_to_the_other(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, code: str, stream: bool
+) -> None:
+    """A device's limits are not the request's fault while another tier may serve it; no other device is bothered, no
+    retry is spent, and what privacy keeps on the edge is told what the device said."""
+    async with Upstream() as neighbour:
+        retry = {"budget_ratio": 0.0, "floor_per_10s": 0}
+        router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], retry=retry)
+        await router.report(edge)
+        await router.report(neighbour, "edge-2")
+        edge.default = neighbour.default = lambda _: answers.failure(400, code)
+        cloud.default = _asked_whole
+        async with router.ask(stream=stream) as response:
+            assert (response.status, response.headers["x-isthmus-tier"]) == (200, "cloud")
+        assert len(edge.exchanges) + len(neighbour.exchanges) == len(cloud.exchanges) == 1
+        async with router.ask(PERSONAL_TEXT, stream=stream) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (400, code)
+        assert len(cloud.exchanges) == 1
+        assert "breaker" not in str(await router.records(2))
 
 
 async def test_too_long_for_all_is_400_with_both_numbers(
