@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -21,6 +21,7 @@ from shared.errors import SettingsError
 
 SECTIONS = ("up", "edge", "router", "cloud", "loadtest")
 PREFIX = "ISTHMUS__"
+_SHORT_PREFIXES = tuple(f"ISTHMUS_{section.upper()}__" for section in SECTIONS)
 FILE_VARIABLE = "ISTHMUS_CONFIG"
 HOME_VARIABLE = "ISTHMUS_HOME"
 
@@ -129,7 +130,7 @@ def _section_of_file(path: Path | None, section: str) -> dict[str, Any]:
         raise SettingsError(f"The settings file {path} must be a mapping of sections.", param="config")
     for name in document:
         if name not in SECTIONS:
-            raise SettingsError(f"Unknown section in {path}.{_hint(str(name), SECTIONS)}", param=str(name))
+            raise SettingsError(f"Unknown section {name} in {path}.{_section_hint(str(name))}", param=str(name))
     values = document.get(section)
     if values is None:
         return {}
@@ -142,15 +143,21 @@ def _refuse_unknown_environment(cls: type[BaseModel], section: str) -> None:
     known = set(_names(cls))
     prefix = f"{PREFIX}{section.upper()}__"
     for variable in os.environ:
+        if variable.startswith(_SHORT_PREFIXES):  # one underscore less; `ISTHMUS_ROUTER_PORT` may be Kubernetes' own
+            hint = f" Did you mean {PREFIX}{variable.removeprefix('ISTHMUS_')}?"
+            raise SettingsError(f"Unknown environment variable {variable}.{hint}", param=variable)
         if not variable.startswith(PREFIX):
             continue
         named, _, rest = variable.removeprefix(PREFIX).partition("__")
         if named.lower() not in SECTIONS or not rest:
-            raise SettingsError(f"Unknown environment variable {variable}.", param=variable)
+            hint = _section_hint(named.lower()) if rest else f" Settings are named {PREFIX}SECTION__FIELD."
+            raise SettingsError(f"Unknown environment variable {variable}.{hint}", param=variable)
         if variable.startswith(prefix):
             name = variable.removeprefix(prefix).lower()
             if not any(name == k or (name.startswith(f"{k}__") and _is_mapping(cls, k)) for k in known):
-                raise SettingsError(f"Unknown environment variable {variable}.{_hint(name, known)}", param=variable)
+                near = _nearest(name, known)
+                hint = f" Did you mean {prefix}{near.upper()}?" if near else ""
+                raise SettingsError(f"Unknown environment variable {variable}.{hint}", param=variable)
 
 
 def _names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -166,9 +173,13 @@ def _is_mapping(cls: type[BaseModel], name: str) -> bool:
     return field is not None and getattr(field.annotation, "__origin__", None) is dict
 
 
-def _hint(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {near[0].replace('__', '.')}?" if near else ""
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
+
+
+def _section_hint(name: str) -> str:
+    near = _nearest(name, SECTIONS)
+    return f" Did you mean {near}?" if near else f" There are {', '.join(SECTIONS)}."
 
 
 def _translated(cls: type[BaseModel], section: str, error: ValidationError) -> SettingsError:
@@ -176,6 +187,7 @@ def _translated(cls: type[BaseModel], section: str, error: ValidationError) -> S
     name = ".".join(str(part) for part in first["loc"])
     hint = ""
     if first["type"] == "extra_forbidden":
-        hint = _hint(name.replace(".", "__"), set(_names(cls)))
+        near = _nearest(name.replace(".", "__"), set(_names(cls)))
+        hint = f" Did you mean {near.replace('__', '.')}?" if near else ""
     message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     return SettingsError(f"Setting {section}.{name}: {message}.{hint}", param=f"{section}.{name}")

@@ -83,7 +83,9 @@ def test_settings_are_frozen() -> None:
         ("router: {port: high}", "router.port", "integer"),
         ("router: {mode: fog}", "router.mode", "'edge' or 'cloud'"),
         ("router: {limits: {body_bytes: 0}}", "router.limits.body_bytes", "greater"),
-        ("rooter: {port: 1}", "rooter", "router"),
+        ("rooter: {port: 1}", "rooter", "Unknown section rooter in "),
+        ("rooter: {port: 1}", "rooter", "Did you mean router?"),
+        ("proxies: {port: 1}", "proxies", "There are up, edge, router, cloud, loadtest."),
         ("router: [1]", "router", "mapping"),
         ("[1]", "config", "mapping"),
         ("router: {port: 1", "config", "line"),
@@ -102,10 +104,11 @@ def test_a_wrong_file_names_the_setting_and_the_nearest_one(tmp_path: Path, text
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("ISTHMUS__ROUTER__PROT", "port"),
-        ("ISTHMUS__ROUTER__LIMITS__QUEU", "limits.queue"),
-        ("ISTHMUS__ROOTER__PORT", ""),
-        ("ISTHMUS__ROUTER", ""),
+        ("ISTHMUS__ROUTER__PROT", "Did you mean ISTHMUS__ROUTER__PORT?"),
+        ("ISTHMUS__ROUTER__LIMITS__QUEU", "Did you mean ISTHMUS__ROUTER__LIMITS__QUEUE?"),
+        ("ISTHMUS__ROOTER__PORT", "Did you mean router?"),
+        ("ISTHMUS__ROUTER", "ISTHMUS__SECTION__FIELD"),
+        ("ISTHMUS_ROUTER__PORT", "Did you mean ISTHMUS__ROUTER__PORT?"),
         ("ISTHMUS__ROUTER__PORT__X", ""),
     ],
 )
@@ -119,6 +122,7 @@ def test_a_wrong_variable_is_refused(monkeypatch: pytest.MonkeyPatch, name: str,
 
 def test_variables_of_other_sections_are_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISTHMUS__EDGE__WHATEVER", "1")
+    monkeypatch.setenv("ISTHMUS_ROUTER_PORT", "tcp://10.0.0.1:80")  # a Kubernetes service named isthmus-router
     assert load(Sample, "router").port == 8080
 
 
