@@ -50,6 +50,7 @@ def rules_of(settings: ThermalSettings) -> Rules:
         stuck=StuckRule(busy_ms=round(settings.stuck_busy_s * 1000 / scale), below_c=settings.warm_c),
         interval_s=settings.interval_s / scale,
         forecast_period_s=settings.forecast_period_s / scale,
+        cooled=settings.cooled,
     )
 
 

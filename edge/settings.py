@@ -148,6 +148,11 @@ class ThermalSettings(_Part):
         default=("iwlwifi*", "ath*", "mt7*", "rtw*", "nvme*", "drivetemp*", "BAT*", "*battery*"),
         description="Sensor types (shell patterns) that say nothing about the processor.",
     )
+    cooled: bool = Field(
+        default=False,
+        description="Says that a machine which shows no sensor at all, such as a virtual one, is cooled: its level is "
+        "nominal then, not unknown. Where any sensor was seen, sensors decide.",
+    )
     warm_c: float = Field(default=75.0, description="From here: speculation off.")
     hot_c: float = Field(default=85.0, description="From here: one slot, output capped.")
     critical_c: float = Field(default=95.0, description="From here: no new work.")

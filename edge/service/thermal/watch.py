@@ -20,6 +20,7 @@ from shared.clock import Clock
 from shared.fleet import ThermalLevel
 
 _FAST_S = 0.1
+_WITHOUT_SENSORS = "The level is unknown, so half of the threads rest; edge.thermal.cooled: true for a cooled machine."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Rules:
     stuck: StuckRule
     interval_s: float
     forecast_period_s: float = 1.0
+    cooled: bool = False
 
 
 class ThermalWatch:
@@ -131,7 +133,8 @@ class ThermalWatch:
         demanded = power.floor(self._power.power, rules.battery)
         self._floor = self._floor.after(demanded, now_ms, rules.thresholds.dwell_ms)
         self._report_faults(sample)
-        self._enter(ladder.with_floor(self._ladder.level, self._floor.level))
+        level = ThermalLevel.NOMINAL if self._is_cooled(sample) else self._ladder.level
+        self._enter(ladder.with_floor(level, self._floor.level))
 
     async def run(self) -> None:
         """Read and observe until cancelled; a driver that hangs or fails counts as a reading that failed."""
@@ -139,6 +142,12 @@ class ThermalWatch:
             self.observe(await self._sample())
             interval_s = self._rules.interval_s
             await self._clock.sleep(min(_FAST_S, interval_s) if self._panel.unsettled else interval_s)
+
+    def _is_cooled(self, sample: Sample | None) -> bool:
+        """Whether the settings speak for a machine that has shown no sensor yet."""
+        return (
+            self._rules.cooled and sample is not None and not self._panel.tracks and self._ladder.last_seen_ms is None
+        )
 
     def _enter(self, level: ThermalLevel) -> None:
         if level is self.level:
@@ -164,5 +173,6 @@ class ThermalWatch:
             untrusted = (SensorState.MISSING, SensorState.ABSURD, SensorState.STUCK)
             faults = tuple(sorted(f"{name}:{state}" for name, state in self.sensors.items() if state in untrusted))
         if faults != self._faults and (faults or self._faults):
-            self._log.info("thermal_sensors", faults=list(faults))
+            told = {} if faults != ("no_sensors",) or self._rules.cooled else {"hint": _WITHOUT_SENSORS}
+            self._log.info("thermal_sensors", faults=list(faults), **told)
         self._faults = faults

@@ -6,6 +6,7 @@ import asyncio
 import io
 import math
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,37 @@ async def test_a_sensor_that_fails_makes_the_level_unknown(watched: _Watched, ba
     lines = sink.getvalue().splitlines()
     assert sum('"thermal_sensors"' in line for line in lines) == 2
     assert sum('"thermal_level"' in line for line in lines) == 3
+
+
+async def test_a_cooled_machine_without_sensors_is_nominal_until_one_is_seen(tmp_path: Path) -> None:
+    """The word of its owner stands in for sensors that are not there, never for one that is silent or hangs."""
+    clock = ManualClock()
+    watch = ThermalWatch(lambda: sensors.read([tmp_path], ()), replace(RULES, cooled=True), clock=clock)
+    watch.observe(None)
+    assert watch.level is ThermalLevel.UNKNOWN
+    watch.observe(sensors.read([tmp_path], ()))
+    assert (watch.level, watch.temperature_c) == (ThermalLevel.NOMINAL, None)
+    for reading, level in (("95000", ThermalLevel.CRITICAL), ("", ThermalLevel.UNKNOWN)):
+        zone(tmp_path, reading)
+        for _ in range(12):
+            watch.observe(sensors.read([tmp_path], ()))
+            await clock.advance(1)
+        assert watch.level is level
+
+
+async def test_a_machine_without_sensors_is_told_what_to_say(tmp_path: Path) -> None:
+    sink = io.StringIO()
+    logs.configure(stream=sink)
+    try:
+        for cooled in (False, True):
+            watch = ThermalWatch(
+                lambda: sensors.read([tmp_path], ()), replace(RULES, cooled=cooled), clock=ManualClock()
+            )
+            watch.observe(sensors.read([tmp_path], ()))
+    finally:
+        logs.configure()
+    told, untold = [line for line in sink.getvalue().splitlines() if '"thermal_sensors"' in line]
+    assert "edge.thermal.cooled: true" in told and "hint" not in untold
 
 
 async def test_a_low_battery_is_a_floor(watched: _Watched) -> None:
