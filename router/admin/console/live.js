@@ -40,6 +40,8 @@ function drawNumbers(place, points) {
   const now = last(points), minute = points.slice(-60);
   const sum = (tier) => minute.reduce((total, point) => total + point.requests[tier], 0);
   const [edge, cloud, none] = ["edge", "cloud", "none"].map(sum), all = edge + cloud + none;
+  // Each point's quantiles are of ten seconds; a quiet router keeps the newest of the last minute.
+  const newest = (name, tier) => millis(minute.findLast((point) => point[name][tier][0] !== null)?.[name][tier][0]);
   const part = (value) => all > 0 ? `${Math.round(100 * value / all)} %` : "–";
   const kpi = (value, label, more) => h("div", { class: "card kpi" }, h("b", null, value), h("span", null, label), more);
   const bar = h("div", { class: "share", "aria-hidden": "true" }, [["e", edge], ["c", cloud], ["r", none]].map(([look, value]) => {
@@ -50,8 +52,8 @@ function drawNumbers(place, points) {
   show(place,
     kpi(number(now ? now.requests_per_s.edge + now.requests_per_s.cloud + now.requests_per_s.none : 0, 1), "requests per second"),
     kpi(`${part(edge)} / ${part(cloud)}`, "edge / cloud, last minute", bar),
-    kpi(`${millis(now?.ttft_ms.edge[0])} / ${millis(now?.ttft_ms.cloud[0])}`, "first token, edge / cloud"),
-    kpi(`${millis(now?.tpot_ms.edge[0])} / ${millis(now?.tpot_ms.cloud[0])}`, "per token, edge / cloud"),
+    kpi(`${newest("ttft_ms", "edge")} / ${newest("ttft_ms", "cloud")}`, "median first token, edge / cloud, last minute"),
+    kpi(`${newest("tpot_ms", "edge")} / ${newest("tpot_ms", "cloud")}`, "median per token, edge / cloud, last minute"),
     kpi(number(minute.reduce((total, point) => total + Object.values(point.refused).reduce((a, b) => a + b, 0), 0)), "refused, last minute"),
     kpi(number(now?.in_flight ?? 0), "in flight"));
 }
