@@ -20,6 +20,7 @@ from router.dispatch.verdict import MEANINGS, Outcome
 from router.policy.model import Candidate, Rejection
 from shared.clock import Clock
 from shared.errors import IsthmusError, NoCapacity, PrivacyUnavailable, RateLimited
+from shared.fleet import Zone
 
 _TOO_MUCH = frozenset({Outcome.CONTEXT_EXCEEDED, Outcome.UNSUPPORTED})
 """The request asks for more than one backend has: no failure of it, so that trying another is no retry."""
@@ -174,15 +175,14 @@ class Dispatcher:
 
     def _can_try(self, job: Job, candidate: Candidate, refused: Mapping[str, AttemptFailed], now_ms: int) -> bool:
         """Whether the candidate has not failed on this job, does not rest, has more room than any that found the
-        request too long, and is of another tier than any that does not support it."""
+        request too long, and is no agent where one said that agents do not support it."""
         if self._health.rests_until_ms(candidate.backend_id, now_ms) is not None:
             return False
         if not refused:
             return True
         if candidate.backend_id in refused:
             return False
-        tier = candidate.zone.tier
-        if any(failure.outcome is Outcome.UNSUPPORTED and failure.tier == tier for failure in refused.values()):
+        if candidate.zone is not Zone.CLOUD and any(f.outcome is Outcome.UNSUPPORTED for f in refused.values()):
             return False
         too_small = [b for b, failure in refused.items() if failure.outcome is Outcome.CONTEXT_EXCEEDED]
         room = job.context_of(candidate.backend_id)

@@ -67,12 +67,10 @@ class ExchangeLimits:
 
 
 class AttemptFailed(Exception):
-    """The attempt at a backend of `tier` ended without content: what it means, the error for the client, and the
-    backend's own refusal."""
+    """The attempt ended without content: what it means, the error for the client, and the backend's own refusal."""
 
-    def __init__(self, tier: str, outcome: Outcome, error: IsthmusError, refusal: Refusal | None = None) -> None:
+    def __init__(self, outcome: Outcome, error: IsthmusError, refusal: Refusal | None = None) -> None:
         super().__init__(outcome)
-        self.tier = tier
         self.outcome = outcome
         self.error = error
         self.refusal = refusal
@@ -293,7 +291,7 @@ class Exchange:
     ) -> AttemptFailed:
         outcome = outcome or _outcome_of(error)
         self._end(outcome)
-        return AttemptFailed(self.tier, outcome, error, refusal)
+        return AttemptFailed(outcome, error, refusal)
 
     def _end(self, outcome: Outcome) -> None:
         """Note how the attempt ended; the first to say so is right."""

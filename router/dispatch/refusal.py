@@ -76,7 +76,7 @@ def read_refusal(status: int, raw: bytes, *, retry_after: str | None, own_words:
         status=client_status,
         body=orjson.dumps({"error": content}),
         code=code,
-        outcome=outcome_of_status(status, code=code, has_retry_after=retry_after is not None),
+        outcome=outcome_of_status(status, code=code, has_retry_after=retry_after is not None, from_agent=own_words),
         retry_after=retry_after,
     )
 

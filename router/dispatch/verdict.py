@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     CONTEXT_EXCEEDED = "context_exceeded"
     """400 for length: a candidate with more room may still serve it."""
     UNSUPPORTED = "unsupported"
-    """400 for what backends of this kind cannot do: those of the other tier may."""
+    """400 of an edge agent for what agents cannot do, in their own codes: a cloud may."""
     MODEL_GONE = "model_gone"
     """404 for a model that the backend was thought to serve, or for an API that it does not have."""
     RATE_LIMITED = "rate_limited"
@@ -74,15 +74,20 @@ MEANINGS: dict[Outcome, Meaning] = {
 }
 
 
-def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool) -> Outcome:
-    """The outcome of an answer that is no success."""
+_BEYOND_AGENTS = frozenset(
+    {"unsupported_parameter", "unsupported_content", "unsupported_schema", "schema_too_complex", "unsupported_model"}
+)
+
+
+def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool, from_agent: bool = False) -> Outcome:
+    """The outcome of an answer that is no success; `from_agent` says that an edge agent sent it."""
     if status == 429:
         return Outcome.RATE_LIMITED
     if status == 408:
         return Outcome.BUSY
     if status == 400 and code == "context_length_exceeded":
         return Outcome.CONTEXT_EXCEEDED
-    if status == 400 and code is not None and (code.startswith("unsupported_") or code == "schema_too_complex"):
+    if from_agent and status == 400 and code in _BEYOND_AGENTS:
         return Outcome.UNSUPPORTED
     if status == 404 and code in ("model_not_found", "model_not_served", "unknown_route"):
         return Outcome.MODEL_GONE

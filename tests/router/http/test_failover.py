@@ -142,11 +142,11 @@ def _asked_whole(exchange: Exchange) -> Answer:
 
 @pytest.mark.parametrize("code", ["unsupported_parameter", "unsupported_schema", "schema_too_complex"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_one_tier_cannot_do_goes_to_the_other(
+async def test_what_agents_cannot_do_goes_to_a_cloud(
     start_router: StartRouter, edge: Upstream, cloud: Upstream, code: str, stream: bool
 ) -> None:
-    """A device's limits are not the request's fault while another tier may serve it; no other device is bothered, no
-    retry is spent, and what privacy keeps on the edge is told what the device said."""
+    """A limit of devices is no fault of the request while a cloud may serve it; no other device is bothered, no retry
+    is spent, and what privacy keeps on the edge is told what the device said."""
     async with Upstream() as neighbour:
         retry = {"budget_ratio": 0.0, "floor_per_10s": 0}
         router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], retry=retry)
@@ -161,6 +161,18 @@ async def test_what_one_tier_cannot_do_goes_to_the_other(
             assert (response.status, (await response.json())["error"]["code"]) == (400, code)
         assert len(cloud.exchanges) == 1
         assert "breaker" not in str(await router.records(2))
+
+
+async def test_fo_05_what_a_cloud_does_not_support_is_passed_on(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """FO-05: the codes are those of agents; whatever 400 a cloud gives is the answer."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"mode": "prefer_cloud"})
+    await router.report(edge)
+    cloud.default = lambda _: answers.failure(400, "unsupported_parameter")
+    async with router.ask() as response:
+        assert (response.status, (await response.json())["error"]["code"]) == (400, "unsupported_parameter")
+    assert edge.exchanges == []
 
 
 async def test_too_long_for_all_is_400_with_both_numbers(
