@@ -108,6 +108,7 @@ test-slow: $(TEST_VENV)/.wheel ## Tests that take too long for the suite
 bench: ## Run all benchmarks and write docs/benchmarks.md with machine, dates and ratios (QUICK=1, ARGS="--only decide")
 	@$(INSTALL) $(LISTS) dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@$(BIN)/isthmus edge schedule smollm2-135m-instruct --calibrate >/dev/null  # as an agent does that was idle once
 	@$(BIN)/python -m loadtests.bench.everything $(if $(QUICK),--quick) $(ARGS)
 
 bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling policy follows load, simulated
@@ -118,6 +119,7 @@ bench-cloud: ## The cloud tier against the bare vLLM server; how the scaling pol
 bench-edge: ## What agent, crash, swap, long prompt and speculation cost; what plan and schedule predict against what is measured
 	@$(INSTALL) edge-router dev
 	@$(BIN)/isthmus edge pull smollm2-135m-instruct
+	@$(BIN)/isthmus edge schedule smollm2-135m-instruct --calibrate >/dev/null  # as an agent does that was idle once
 	@for name in $(EDGE_BENCHES); do echo "== $$name"; $(BIN)/python -m "loadtests.bench.$$name" || exit 1; done
 
 bench-router: ## What the router costs beside a bare proxy; its decisions, scanner and audit log alone

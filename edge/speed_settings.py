@@ -24,7 +24,7 @@ class EngineSettings(_Part):
         default=None,
         ge=32,
         le=4096,
-        description="Prompt tokens read at once: others wait this long at most; none: as measured, until then 128.",
+        description="Prompt tokens read at once: others wait this long at most; none: as measured, until then 63.",
     )
     tune: bool = Field(
         default=True, description="Measure once, while idle, which threads and batch suit this device; kept afterwards."

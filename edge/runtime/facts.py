@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from edge.packages.parity import identity
-from edge.runtime.options import EngineOptions
-from edge.runtime.plan import WHOLE_INPUT, StaticPlan
+from edge.runtime.options import WHOLE_INPUT, EngineOptions
+from edge.runtime.plan import StaticPlan
 from edge.runtime.port import EngineFacts
 
 

@@ -34,6 +34,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "ngram_tokens": (2, 64),
 }
 
+LEAST_BATCH_TOKENS = _RANGES["batch_tokens"][0]
+WHOLE_INPUT = frozenset({"mean", "cls"})
+"""Kinds of pooling that need all tokens of a text in one micro-batch; the last token alone needs no others."""
 _NEVER = _BY_ITSELF = -1
 _DEVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 _OVERRIDES_LIMIT = 16
@@ -99,6 +102,8 @@ class EngineOptions:
     slots: int
     threads: int
     threads_batch: int
+    planned_threads_batch: int | None = None
+    """Threads that read prompts while the device is cool; None: as many as now."""
     kv_type: KvType = KvType.F16
     batch_tokens: int = 128
     ubatch_tokens: int = 63
@@ -162,7 +167,19 @@ class EngineOptions:
     def with_thread_counts(self, counts: tuple[int, ...]) -> EngineOptions:
         """The same with other counts."""
         threads, threads_batch = counts
-        return replace(self, threads=threads, threads_batch=threads_batch)
+        planned = self.planned_threads_batch or self.threads_batch
+        return replace(self, threads=threads, threads_batch=threads_batch, planned_threads_batch=planned)
+
+    @property
+    def read_tokens(self) -> int:
+        """Prompt tokens that are read at once: fewer threads read less of a prompt, in whole micro-batches, so that
+        streams beside it wait no longer. A text whose vector is made of all its tokens is read whole, and guessing
+        ahead needs the room."""
+        planned = self.planned_threads_batch
+        if planned is None or self.pooling in WHOLE_INPUT or self.speculation is not SpeculationMode.OFF:
+            return self.batch_tokens
+        tokens = self.batch_tokens * self.threads_batch // planned
+        return max(LEAST_BATCH_TOKENS, tokens // self.ubatch_tokens * self.ubatch_tokens or tokens)
 
     @property
     def draft_room_tokens(self) -> int:
@@ -189,8 +206,8 @@ class EngineOptions:
             "n_parallel": self.slots,
             "n_threads": self.threads,
             "n_threads_batch": self.threads_batch,
-            "n_batch": self.batch_tokens,
-            "n_ubatch": self.ubatch_tokens,
+            "n_batch": self.read_tokens,
+            "n_ubatch": min(self.ubatch_tokens, self.read_tokens),
             "kv_type": self.kv_type.value,
             "flash_attention": self.flash_attention,
             "cache_ram_mib": self.prompt_cache_mib,

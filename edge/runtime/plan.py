@@ -16,7 +16,15 @@ from edge.packages.adapters.adapter import Adapter
 from edge.packages.manifest import Pooling
 from edge.packages.package import Package
 from edge.runtime.drafting import Drafting
-from edge.runtime.options import DRAFT_TOKENS, NGRAM_TOKENS, EngineOptions, ProcessOptions, check_range
+from edge.runtime.options import (
+    DRAFT_TOKENS,
+    LEAST_BATCH_TOKENS,
+    NGRAM_TOKENS,
+    WHOLE_INPUT,
+    EngineOptions,
+    ProcessOptions,
+    check_range,
+)
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import MOST_THREADS, Spin, Tuning
 from shared.errors import SettingsError
@@ -24,13 +32,8 @@ from shared.errors import SettingsError
 DETERMINISTIC_UBATCH_TOKENS = 63
 FAST_UBATCH_TOKENS = 128
 MINIMUM_CONTEXT_TOKENS = 2048
-BATCH_TOKENS = 128
-"""Unless something else was chosen or measured to be better."""
-_LEAST_BATCH_TOKENS = 32
 POOLED_INPUT_TOKENS = 512
 """Unless a batch is chosen: a text whose vector is made of all its tokens at once is read in one micro-batch."""
-WHOLE_INPUT = frozenset({"mean", "cls"})
-"""Kinds of pooling that need all tokens of a text in one micro-batch; the last token alone needs no others."""
 LORA = "lora"
 """Feature of a model whose engine loads adapters."""
 DETERMINISTIC = "deterministic"
@@ -82,7 +85,11 @@ class PlanRequest:
         """Prompt tokens that are read at once, at most."""
         if self.batch_tokens is not None:
             return self.batch_tokens
-        return POOLED_INPUT_TOKENS if self.pooling in WHOLE_INPUT else BATCH_TOKENS
+        if self.pooling in WHOLE_INPUT:
+            return POOLED_INPUT_TOKENS
+        # Streams beside a prompt wait for a batch of it. Unmeasured nobody knows how long that takes, so it is the
+        # least that costs no speed: one micro-batch.
+        return DETERMINISTIC_UBATCH_TOKENS if self.deterministic else FAST_UBATCH_TOKENS
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +168,7 @@ def batch_tokens(request: PlanRequest) -> int:
     """Prompt tokens that the engine reads at once: at most the batch that was asked for, in whole micro-batches, as a
     rest of a few tokens would cost as much time as a token of output."""
     ubatch = ubatch_tokens(request)
-    return max(_LEAST_BATCH_TOKENS, request.read_tokens // ubatch * ubatch)
+    return max(LEAST_BATCH_TOKENS, request.read_tokens // ubatch * ubatch)
 
 
 @dataclass(frozen=True, slots=True)

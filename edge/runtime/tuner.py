@@ -15,8 +15,7 @@ from edge.packages.formats.files import Files
 from edge.packages.package import Package, check_contents, check_file, opened_package
 from edge.runtime.child import EngineChild, StartFailed, socket_folder
 from edge.runtime.launch import LAUNCHES
-from edge.runtime.options import EngineOptions
-from edge.runtime.plan import WHOLE_INPUT
+from edge.runtime.options import WHOLE_INPUT, EngineOptions
 from edge.runtime.trials import EngineTrials, busy_neighbour
 from edge.scheduling.speculation import SpeculationMode
 from edge.scheduling.tuning import (

@@ -80,6 +80,36 @@ def test_a_quantised_cache_needs_head_sizes_that_divide(tmp_path: Path) -> None:
     assert refused.value.param == "kv_type"
 
 
+@pytest.mark.parametrize(("deterministic", "tokens"), [(True, 63), (False, 128)])
+def test_unmeasured_a_batch_is_one_micro_batch(package: Package, deterministic: bool, tokens: int) -> None:
+    """Streams beside a prompt wait for a batch of it, and nobody knows yet for how long."""
+    options = plan_engine(package, DEVICE, PlanRequest(deterministic=deterministic)).options
+    assert (options.batch_tokens, options.ubatch_tokens) == (tokens, tokens)
+
+
+@pytest.mark.parametrize(
+    ("threads", "ratio", "batch"),
+    [
+        (4, 1.0, (252, 63)),
+        (4, 0.5, (126, 63)),
+        (4, 0.75, (189, 63)),
+        (4, 0.3, (63, 63)),
+        (9, 0.2, (32, 32)),  # the least that an engine takes
+    ],
+)
+def test_fewer_prompt_threads_read_smaller_batches(
+    package: Package, threads: int, ratio: float, batch: tuple[int, int]
+) -> None:
+    """So that a warm device holds the streams beside a prompt up no longer than a cool one."""
+    tokens = 252 if threads == 4 else 63
+    request = PlanRequest(threads=threads, threads_batch=threads, batch_tokens=tokens)
+    full = plan_engine(package, DEVICE, request)
+    warm = full.on_threads_of(full, ratio)
+    assert (warm.options.wire()["n_batch"], warm.options.wire()["n_ubatch"]) == batch
+    again = warm.on_threads_of(full, 0.5).on_threads_of(full, 1.0)
+    assert again.options.wire() == full.options.wire()
+
+
 @pytest.mark.parametrize(("name", "value"), [("slots", 0), ("context_tokens", 1), ("batch_tokens", 0)])
 def test_a_request_with_dangerous_values_is_refused(name: str, value: int) -> None:
     with pytest.raises(SettingsError) as refused:
