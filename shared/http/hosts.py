@@ -7,24 +7,29 @@ header shows.
 
 from __future__ import annotations
 
-import ipaddress
+import re
 from collections.abc import Mapping
 from functools import lru_cache
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from shared.errors import Forbidden
 
+_PRIVATE = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z0-9_-]+\.(?:localhost|local|internal|test)|[a-z0-9_-]+")
+"""Names of one machine or network: RFC 6761, 6762, and `.internal`, which no registry gives away."""
+
 
 def check_near(headers: Mapping[str, str]) -> None:
-    """The caller must be a program, or a page of this machine, and must name this machine.
+    """The caller must be a program, or a page of this machine, and must ask for no name of the public DNS.
 
     Raises:
         Forbidden: it is a page of another site (`foreign_origin`), or asks for another host (`foreign_host`).
     """
     host = headers.get("Host")
-    if host and not is_of_this_machine(host):  # who names none is no browser
+    if host and not is_private_name(host):  # who names none is no browser
         raise Forbidden(
-            "Without keys this answers under a name of this machine alone, such as localhost.", code="foreign_host"
+            "Without keys this answers under an address or a private name alone, such as localhost.",
+            code="foreign_host",
         )
     origin = headers.get("Origin")
     if origin is not None and not _is_near(origin):
@@ -32,17 +37,32 @@ def check_near(headers: Mapping[str, str]) -> None:
 
 
 @lru_cache(maxsize=64)
-def is_of_this_machine(host: str) -> bool:
-    """Whether a host (a name or an address, perhaps with a port) is loopback."""
+def is_private_name(host: str) -> bool:
+    """Whether nobody can let a `Host` (perhaps with a port) point here from afar: it is an address, or a name outside
+    the public DNS, as one without a dot is."""
     try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or name.endswith(".localhost") or ipaddress.ip_address(name).is_loopback
-    except ValueError:  # neither a name that is known nor an address
+        name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
         return False
+    return _is_address(name) or bool(_PRIVATE.fullmatch(name))
 
 
 @lru_cache(maxsize=64)
 def _is_near(origin: str) -> bool:
     """Whether an `Origin` is a page of this machine, or of a program or extension that its user has installed."""
-    scheme, separator, host = origin.partition("://")
-    return bool(separator) and (is_of_this_machine(host) if scheme in ("http", "https") else scheme.isascii())
+    scheme, separator, _ = origin.partition("://")
+    if scheme not in ("http", "https"):
+        return bool(separator) and scheme.isascii()
+    try:
+        name = urlsplit(origin).hostname or ""
+    except ValueError:
+        return False
+    return name == "localhost" or name.endswith(".localhost") or (_is_address(name) and ip_address(name).is_loopback)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
