@@ -12,6 +12,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from edge.adapter_service import adapter_service
+from edge.devices.company import Company
 from edge.enrolment import Enrolment, enrolment_in, reporter_of, router_url_of
 from edge.heat import thermal_watch
 from edge.packages.lease import lease
@@ -274,19 +275,21 @@ class Agent:
             self._engine,
             prepared.tuning_job if prepared is not None else None,
             known=prepared is not None and prepared.tuning_known,
-            quiet=self._can_be_measured,
+            quiet=partial(self._can_be_measured, Company(self._clock)),
             settle_s=self._settings.engine.tune_after_s,
             clock=self._clock,
         )
 
-    def _can_be_measured(self) -> bool:
-        """Nobody wants the engine, and neither heat nor memory speak against work that nobody asked for."""
+    def _can_be_measured(self, company: Company) -> bool:
+        """Nobody wants the engine, and neither heat, memory nor other programs speak against work that nobody asked
+        for."""
         idle = not self.admission.busy and not self.admission.queued and not self.lifecycle.draining
         return (
             idle
             and self._engine.status.state is EngineState.READY
             and self.thermal.level in _MEASURABLE
             and self.memory.has_room
+            and not company.is_heavy
         )
 
     def _on_level(self) -> None:
