@@ -32,6 +32,7 @@ REMEDIES = {
     "TrustError": "Do not use the package; ask its publisher.",
     "ModelCorrupt": "Fetch it again; the file is damaged or no model.",
     "UnsupportedArchitecture": "Choose another package; `isthmus edge inspect` says what it is.",
+    "UnsupportedFormat": "Choose another quantisation, or convert the model anew; to fetch it again changes nothing.",
     "NotABaseModel": "Register an adapter with `isthmus edge adapters register`; pull models only.",
     "DigestMismatch": "Fetch it again; if that repeats, its source was changed.",
     "FileMissing": "Fetch it again.",

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from shared.errors import ModelCorrupt, UnsupportedArchitecture
 
-# Far above any published model; a block count of 0 or 2**31 and a context of 0 abort the engine natively.
+# Far above any published model, or what the engine aborts beyond: it has tables for 512 layers (LLAMA_MAX_LAYERS), and
+# survives neither a block count nor a context of 0.
 _LIMITS = {
-    "block_count": 1024,
+    "block_count": 512,
     "context_length": 1 << 24,
     "embedding_length": 1 << 18,
     "feed_forward_length": 1 << 20,

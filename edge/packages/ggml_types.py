@@ -1,7 +1,7 @@
 """Tables of the GGUF format: tensor types with their block sizes, file types, and metadata value types.
 
-Source: ggml.h and gguf-py/gguf/constants.py (GGML_QUANT_SIZES, LlamaFileType) of llama.cpp. Numbers that were withdrawn
-(4, 5, 31 to 33, 36 to 38) are absent on purpose: the engine refuses them.
+Source: ggml.h and gguf-py/gguf/constants.py (GGML_QUANT_SIZES, LlamaFileType) of llama.cpp. The engine refuses types
+that were withdrawn, so their names alone are kept.
 """
 
 from __future__ import annotations
@@ -54,6 +54,20 @@ TENSOR_TYPES: dict[int, TensorType] = {
     41: TensorType("Q1_0", 128, 18),
 }
 
+WITHDRAWN_TYPES: dict[int, str] = {
+    4: "Q4_2",
+    5: "Q4_3",
+    31: "Q4_0_4_4",
+    32: "Q4_0_4_8",
+    33: "Q4_0_8_8",
+    36: "IQ4_NL_4_4",
+    37: "IQ4_NL_4_8",
+    38: "IQ4_NL_8_8",
+}
+"""Types of files that were written before they were withdrawn."""
+PLAUSIBLE_TYPES = range(256)
+"""Numbers that a type which is not known here may have; larger ones are no type of anybody."""
+
 FILE_TYPES: dict[int, str] = {
     0: "F32",
     1: "F16",
@@ -92,9 +106,12 @@ FILE_TYPES: dict[int, str] = {
     40: "Q1_0",
 }
 
+UINT32 = 4
+INT32 = 5
+FLOAT32 = 6
+BOOL = 7
 STRING = 8
 ARRAY = 9
-BOOL = 7
 SCALAR_FORMATS: dict[int, str] = {
     0: "<B",
     1: "<b",

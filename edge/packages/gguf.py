@@ -15,11 +15,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from edge.packages.ggml_types import ARRAY, BOOL, SCALAR_FORMATS, STRING, TENSOR_TYPES
-from shared.errors import ModelCorrupt
+from edge.packages.ggml_types import (
+    ARRAY,
+    BOOL,
+    PLAUSIBLE_TYPES,
+    SCALAR_FORMATS,
+    STRING,
+    TENSOR_TYPES,
+    WITHDRAWN_TYPES,
+    TensorType,
+)
+from shared.errors import ModelCorrupt, UnsupportedFormat
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
+_PLAUSIBLE_VERSIONS = range(1, 256)
 HEADER_LIMIT_BYTES = 64 << 20
 KEYS_LIMIT = 4096
 TENSORS_LIMIT = 16384
@@ -91,6 +101,7 @@ def read_header(fd: int, *, with_data: bool = True) -> GgufHeader:
     Raises:
         ModelCorrupt: the bytes are not a GGUF file, contradict themselves, or end early; `param` names the field,
             and for a short file the message gives expected and actual sizes.
+        UnsupportedFormat: it is of another version or byte order, or quantised as nothing here reads.
     """
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
@@ -117,8 +128,10 @@ def _preamble(cursor: _Cursor) -> int:
     version = cursor.scalar("version", "<I")
     if version not in VERSIONS:
         swapped = int.from_bytes(int(version).to_bytes(4, "little"), "big")
-        order = " It is stored in the other byte order." if swapped in VERSIONS else ""
-        cursor.refuse("version", f"is {version}; versions {VERSIONS[0]} to {VERSIONS[-1]} are read.{order}")
+        if swapped in _PLAUSIBLE_VERSIONS:
+            cursor.unsupported("version", f"is {swapped} in the other byte order, which is not read.")
+        told = f"is {version}; versions {VERSIONS[0]} to {VERSIONS[-1]} are read."
+        (cursor.unsupported if version in _PLAUSIBLE_VERSIONS else cursor.refuse)("version", told)
     return int(version)
 
 
@@ -185,10 +198,7 @@ def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
     if not 1 <= rank <= 4:
         cursor.refuse(f"rank of {name}", f"is {rank}; it must be 1 to 4.")
     dimensions = struct.unpack(f"<{rank}Q", cursor.take(f"dimensions of {name}", 8 * rank))
-    number = int(cursor.scalar(f"type of {name}", "<I"))
-    kind = TENSOR_TYPES.get(number)
-    if kind is None:
-        cursor.refuse(f"type of {name}", f"is {number}, which is no tensor type.")
+    kind = _type_of(cursor, name)
     elements = 1
     for extent in dimensions:
         elements *= extent
@@ -199,6 +209,19 @@ def _tensor(cursor: _Cursor, index: int) -> tuple[int, TensorInfo]:
     size_bytes = elements // kind.block_elements * kind.block_bytes
     offset = int(cursor.scalar(f"offset of {name}", "<Q"))
     return cursor.field_offset, TensorInfo(name, dimensions, kind.name, offset, size_bytes, start)
+
+
+def _type_of(cursor: _Cursor, name: str) -> TensorType:
+    """The type of the tensor `name`; one that was withdrawn, or came later, is no damage to the file."""
+    field = f"type of {name}"
+    number = int(cursor.scalar(field, "<I"))
+    if number in WITHDRAWN_TYPES:
+        cursor.unsupported(field, f"is {WITHDRAWN_TYPES[number]}, which was withdrawn; no engine reads it.")
+    kind = TENSOR_TYPES.get(number)
+    if kind is None:
+        unknown = cursor.unsupported if number in PLAUSIBLE_TYPES else cursor.refuse
+        unknown(field, f"is {number}, which is no tensor type that is known here.")
+    return kind
 
 
 def _placed(
@@ -258,6 +281,10 @@ class _Cursor:
     def refuse(self, field: str, what: str) -> NoReturn:
         """Raise ModelCorrupt for `field`, the one that was read last."""
         raise ModelCorrupt(f"At byte {self.field_offset}: {field} {what}", param=field)
+
+    def unsupported(self, field: str, what: str) -> NoReturn:
+        """Raise UnsupportedFormat for `field`, the one that was read last."""
+        raise UnsupportedFormat(f"At byte {self.field_offset}: {field} {what}", param=field)
 
     def take(self, field: str, size: int) -> bytes:
         """The next `size` bytes."""

@@ -14,6 +14,7 @@ from edge.packages.ggml_types import FILE_TYPES, STRING
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.manifest import ModelFacts, Pooling, RopeFacts, TokenizerFacts
 from edge.packages.tensor_agreement import check_tensors
+from edge.packages.vocabulary import check_vocabulary
 from shared.errors import ModelCorrupt, NotABaseModel, TrustError, UnsupportedArchitecture
 
 SUPPORTED_ARCHITECTURES = frozenset(
@@ -165,9 +166,7 @@ def _tokenizer(fd: int, header: GgufHeader) -> TokenizerFacts:
     tokens = header.metadata.get(_TOKENS)
     if not isinstance(tokens, GgufArray) or tokens.element_type != STRING or not tokens.count:
         raise ModelCorrupt(f"{_TOKENS} is missing or no list of strings.", param=_TOKENS)
-    for key in ("tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
-        if key in header.metadata and _length(header.metadata[key]) != tokens.count:
-            raise ModelCorrupt(f"{key} has not one entry for each of the {tokens.count} tokens.", param=key)
+    check_vocabulary(fd, header, tokens)
     model, pre = _text(header, "tokenizer.ggml.model"), _text(header, "tokenizer.ggml.pre")
     template = _text(header, "tokenizer.chat_template")
     fingerprint = _sha256_of(fd, tokens)
@@ -233,12 +232,6 @@ def _special_ids(header: GgufHeader, tokens: int) -> dict[str, int]:
             raise ModelCorrupt(f"{key} is {_shown(value)}, not a number or beyond the {tokens} tokens.", param=key)
         ids[name] = value
     return ids
-
-
-def _length(value: object) -> int:
-    if isinstance(value, GgufArray):
-        return value.count
-    return len(value) if isinstance(value, tuple) else 0
 
 
 def _text(header: GgufHeader, key: str) -> str | None:

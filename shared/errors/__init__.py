@@ -11,8 +11,8 @@
     ├── BackendError           a backend failed: 502 or 504
     │   ├── BackendUnreachable  ├── BackendTimeout  ├── BackendStatus  └── StreamBroken
     ├── TrustError             bytes that nobody vouched for, or that are not what they claim to be
-    │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── NotABaseModel  ├── DigestMismatch  ├── FileMissing
-    │   ├── FileUnexpected  ├── LinkRefused  ├── Downgrade  ├── UntrustedKey  ├── Unsigned
+    │   ├── ModelCorrupt  ├── UnsupportedArchitecture  ├── UnsupportedFormat  ├── NotABaseModel  ├── DigestMismatch
+    │   ├── FileMissing  ├── FileUnexpected  ├── LinkRefused  ├── Downgrade  ├── UntrustedKey  ├── Unsigned
     │   └── SignatureInvalid, ChannelRejected, TokenizerMismatch, AdapterRejected
     ├── PackageInUse, SourceUnavailable    a package is held by a running program, or could not be fetched
     ├── StateUnavailable       a store does not answer; callers go on with what they last knew
@@ -72,6 +72,7 @@ from shared.errors.package import (
     TrustError,
     Unsigned,
     UnsupportedArchitecture,
+    UnsupportedFormat,
     UntrustedKey,
 )
 
@@ -122,6 +123,7 @@ __all__ = [
     "Unauthenticated",
     "Unsigned",
     "UnsupportedArchitecture",
+    "UnsupportedFormat",
     "UnsupportedMediaType",
     "UntrustedKey",
 ]

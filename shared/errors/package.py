@@ -26,6 +26,13 @@ class UnsupportedArchitecture(TrustError):
     exit_code = 11
 
 
+class UnsupportedFormat(TrustError):
+    """The file is of a version, byte order or quantisation that nothing here reads; it need not be damaged."""
+
+    default_code = "unsupported_format"
+    exit_code = 26
+
+
 class NotABaseModel(TrustError):
     """An adapter or a vocabulary file was offered as a model."""
 

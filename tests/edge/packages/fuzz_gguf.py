@@ -15,7 +15,7 @@ from pathlib import Path
 
 from edge.memory import geometry
 from edge.packages import gguf, model_file
-from shared.errors import ModelCorrupt, TrustError
+from shared.errors import ModelCorrupt, TrustError, UnsupportedFormat
 
 CORPUS = Path(__file__).with_name("corpus")
 NAMES_FIELD_AND_OFFSET = re.compile(r"At byte \d+: ", re.DOTALL)
@@ -28,7 +28,7 @@ def check(data: bytes) -> bool:
         os.write(fd, data)
         try:
             gguf.read_header(fd)
-        except ModelCorrupt as refused:
+        except (ModelCorrupt, UnsupportedFormat) as refused:
             assert NAMES_FIELD_AND_OFFSET.match(refused.message), refused.message
             assert refused.param
             return False

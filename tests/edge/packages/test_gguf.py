@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from edge.packages import gguf
 from edge.packages.gguf import GgufArray, GgufHeader, read_header
 from edge.packages.model_file import inspect
-from shared.errors import ModelCorrupt, TrustError
+from shared.errors import ModelCorrupt, TrustError, UnsupportedFormat
 from shared.testing.models import write_gguf
 
 
@@ -128,9 +128,8 @@ def test_a_file_with_bytes_after_its_tensors_is_refused(whole: Path) -> None:
     ("content", "param"),
     [
         (preamble(magic=b"PK\x03\x04"), "magic"),
-        (preamble(version=1), "version"),
-        (preamble(version=4), "version"),
-        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version"),
+        (preamble(version=0), "version"),
+        (preamble(version=0x01010101), "version"),
         (preamble(tensors=1 << 40), "tensor_count"),
         (preamble(tensors=(1 << 64) - 1), "tensor_count"),
         (preamble(keys=1 << 63), "metadata_kv_count"),
@@ -149,7 +148,7 @@ def test_a_file_with_bytes_after_its_tensors_is_refused(whole: Path) -> None:
         (preamble(tensors=1) + string(b"n" * 64), "length of name of tensor 0"),
         (preamble(tensors=1) + string(b"t") + struct.pack("<I", 0), "rank of t"),
         (preamble(tensors=1) + string(b"t") + struct.pack("<I", 5), "rank of t"),
-        (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 32, 4, 0), "type of t"),
+        (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 32, 1 << 16, 0), "type of t"),
         (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 0, 0, 0), "dimensions of t"),
         (preamble(tensors=1) + string(b"t") + struct.pack("<IQQIQ", 2, 1 << 40, 1 << 40, 0, 0), "dimensions of t"),
         (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 33, 2, 0), "dimensions of t"),
@@ -163,6 +162,30 @@ def test_a_broken_field_is_named(tmp_path: Path, content: bytes, param: str) -> 
     error = refusal(path)
     assert error.param == param
     assert len(error.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("content", "param", "shown"),
+    [
+        (preamble(version=1), "version", "is 1;"),
+        (preamble(version=4), "version", "is 4;"),
+        (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "version", "other byte order"),
+        (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 32, 31, 0), "type of t", "Q4_0_4_4"),
+        (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 32, 4, 0), "type of t", "Q4_2"),
+        (preamble(tensors=1) + string(b"t") + struct.pack("<IQIQ", 1, 32, 77, 0), "type of t", "is 77"),
+    ],
+)
+def test_gg_03_what_is_newer_older_or_turned_round_is_not_called_corrupt(
+    tmp_path: Path, content: bytes, param: str, shown: str
+) -> None:
+    """GG-03: to fetch such a file again changes nothing."""
+    path = tmp_path / "other.gguf"
+    path.write_bytes(content + bytes(64))
+    with pytest.raises(UnsupportedFormat) as caught:
+        read(path)
+    assert (caught.value.code, caught.value.param) == ("unsupported_format", param)
+    assert shown in caught.value.message
+    assert "corrupt" not in caught.value.message.lower()
 
 
 def test_overlap_gap_and_repeat_of_tensors_are_refused(whole: Path) -> None:
