@@ -145,7 +145,12 @@ class ThermalSettings(_Part):
     )
     sensors: tuple[SensorSettings, ...] = Field(default=(), description="Sensors that need a scale, bounds or a no.")
     ignore: tuple[str, ...] = Field(
-        default=("iwlwifi*", "ath*", "mt7*", "rtw*", "nvme*", "drivetemp*", "BAT*", "*battery*"),
+        default=(
+            *("iwlwifi*", "ath*", "mt7*", "rtw*", "nvme*", "drivetemp*", "BAT*", "*battery*"),
+            *("sfp*", "*phy*", "mlx*", "r8169*"),  # ports and their chips, some of which run at 90 degrees
+            # Super-I/O chips of main boards: inputs that nothing is wired to show up to 127 degrees for ever.
+            *("nct6*", "it8[0-9]*", "w83*", "f718*", "sch5*"),
+        ),
         description="Sensor types (shell patterns) that say nothing about the processor.",
     )
     cooled: bool = Field(

@@ -40,7 +40,7 @@ def read_power(sysfs: Path) -> Power:
     batteries = [supply for supply in supplies if _is_of_device(supply)]
     if not batteries:
         return Power(PowerSource.MAINS)
-    online = {text_of(s / "online") for s in supplies if text_of(s / "type") in ("Mains", "USB", "Wireless")}
+    online = {text_of(s / "online") for s in supplies if _is_charger(s)}
     states = {text_of(b / "status") for b in batteries}
     return Power(_source(online, states), _percent(batteries))
 
@@ -49,6 +49,12 @@ def _is_of_device(supply: Path) -> bool:
     """Whether it is a battery that feeds the device: not that of a mouse or a headset, and no empty bay."""
     kind, scope, present = (text_of(supply / name) for name in ("type", "scope", "present"))
     return kind in ("Battery", "UPS") and scope != "Device" and present != "0"
+
+
+def _is_charger(supply: Path) -> bool:
+    """Whether it feeds the device from outside. Some drivers say which kind of USB it is, such as `USB_PD`."""
+    kind = text_of(supply / "type") or ""
+    return kind in ("Mains", "Wireless") or kind.partition("_")[0] == "USB"
 
 
 def _source(online: set[str | None], states: set[str | None]) -> PowerSource:

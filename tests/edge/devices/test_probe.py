@@ -77,6 +77,14 @@ def test_th_05_no_battery_is_mains(tmp_path: Path) -> None:
     assert read_power(tmp_path) == Power(PowerSource.MAINS)
 
 
+@pytest.mark.parametrize("kind", ["Mains", "USB", "USB_PD", "USB_C", "USB_DCP", "Wireless"])
+def test_th_05_a_charger_is_one_whatever_kind_its_driver_names(tmp_path: Path, kind: str) -> None:
+    """A battery that is full and rests tells nothing: the charger alone does."""
+    supply(tmp_path, "BAT0", type="Battery", status="Full", capacity="100")
+    supply(tmp_path, "charger", type=kind, online="1")
+    assert read_power(tmp_path) == Power(PowerSource.MAINS, 100.0)
+
+
 def test_th_05_a_mouse_is_no_battery_of_the_device(tmp_path: Path) -> None:
     supply(tmp_path, "hid-mouse", type="Battery", scope="Device", status="Discharging", capacity="20")
     assert read_power(tmp_path) == Power(PowerSource.MAINS)

@@ -10,9 +10,11 @@ import pytest
 
 from edge.devices.host_sensors import HostSensor
 from edge.devices.power import PowerSource
+from edge.heat import sensor_rules
 from edge.service.thermal import sensors
 from edge.service.thermal.readings import SensorRule
 from edge.service.thermal.sensors import Sensor, SensorFault
+from edge.settings import SensorSettings, ThermalSettings
 
 IGNORE = (SensorRule("nvme*", use=False), SensorRule("iwlwifi*", use=False))
 
@@ -106,6 +108,24 @@ def test_all_trees_and_kinds_are_read_but_the_ignored(tmp_path: Path) -> None:
         ("simulated", 91.0),
         ("x86_pkg_temp", 50.0),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "celsius"),
+    [("nct6798", "127500"), ("it8728", "-128000"), ("w83627dhg", "115000"), ("f71889fg", "127000"), ("sfp_1", "91000")],
+)
+def test_th_01_what_is_wired_to_nothing_or_to_a_port_does_not_count(tmp_path: Path, kind: str, celsius: str) -> None:
+    """TH-01: an input of a main board that shows 127 degrees for ever would keep a cool device from all work."""
+    zone(tmp_path, "55000")
+    chip(tmp_path, kind, temp1_input=celsius, temp2_input="40000")
+    assert sensors.read([tmp_path], sensor_rules(ThermalSettings())).sensors == (Sensor("x86_pkg_temp", 55.0),)
+
+
+def test_th_01_what_is_ignored_counts_where_the_settings_say_so(tmp_path: Path) -> None:
+    """TH-01: a board may have no other sensor of its processor."""
+    chip(tmp_path, "it8728", temp1_input="71000", temp2_input="127000")
+    rules = sensor_rules(ThermalSettings(sensors=(SensorSettings(match="it8728/temp1"),)))
+    assert sensors.read([tmp_path], rules).sensors == (Sensor("it8728/temp1", 71.0),)
 
 
 def test_names_are_unique_and_outlive_the_kernels_numbers(tmp_path: Path) -> None:
