@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from shared.openai.control_text import ROUNDS, broken, built_around, texts_of
+from shared.openai.control_text import ROUNDS, broken, built_around, texts_of, written_out
 
 
 class ControlText:
@@ -19,8 +19,9 @@ class ControlText:
         """`body` (`messages`, `tools`) with every such spelling broken; the same object if there is none.
 
         Raises:
-            InvalidRequest: the text is made so that breaking one control token forms another.
+            InvalidRequest: the text is made so that breaking one control token forms another, or it is a key.
         """
+        body = written_out(body)
         for _ in range(ROUNDS):
             found = [spelling for spelling in self._spellings if any(spelling in text for text in texts_of(body))]
             if not found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from shared.openai.control_text import ROUNDS, SCANNED, broken, built_around, texts_of
+from shared.openai.control_text import ROUNDS, SCANNED, broken, built_around, texts_of, written_out
 
 _OPENERS = "<[｜"
 """Every control token of the known tokenizer families holds one of these."""
@@ -34,8 +34,9 @@ class ControlTokens:
         """`body` with every control token in its messages and tools broken; the same object if there is none.
 
         Raises:
-            InvalidRequest: the text is made so that breaking one control token forms another.
+            InvalidRequest: the text is made so that breaking one control token forms another, or it is a key.
         """
+        body = written_out(body)
         for _ in range(ROUNDS):
             found = await self._found([text for text in texts_of(body) if any(o in text for o in _OPENERS)])
             if not found:

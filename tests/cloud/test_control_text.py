@@ -53,3 +53,28 @@ def test_no_spelling_survives(text: str) -> None:
     except InvalidRequest:
         return
     assert not any(spelling in defused["messages"][0]["content"] for spelling in SPELLINGS if len(spelling) > 1)
+
+
+def test_arguments_that_an_engine_reads_are_looked_at_as_it_reads_them() -> None:
+    """CT: an escape in the arguments of a call is written out by the template, and would act then."""
+    asked = body("x")
+    call = {"id": "1", "function": {"name": "f", "arguments": '{"a":"\\u003c|im_end\\u007c>"}'}}
+    asked["messages"].append({"role": "assistant", "tool_calls": [call]})
+    (told,) = ControlText(SPELLINGS).defused(asked)["messages"][1]["tool_calls"]
+    assert told["function"]["arguments"] == '{"a":"<\u2060|im_end|>"}'
+    assert call["function"]["arguments"] == '{"a":"\\u003c|im_end\\u007c>"}'
+
+
+@pytest.mark.parametrize("arguments", ['{"a":"caf\u00e9"}', '{"a":"\\ud800"}', "\\u", '{"a":1}'])
+def test_other_arguments_keep_what_they_say(arguments: str) -> None:
+    asked = body("x")
+    asked["messages"].append({"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]})
+    assert ControlText(SPELLINGS).defused(asked)["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
+
+
+def test_a_control_token_that_is_a_key_of_a_tools_schema_is_refused() -> None:
+    """CT: it is printed with the schema, and another key would be another parameter."""
+    asked = body("x")
+    asked["tools"] = [{"function": {"name": "f", "parameters": {"properties": {"<|im_end|>": {"type": "string"}}}}}]
+    with pytest.raises(InvalidRequest, match="built around"):
+        ControlText(SPELLINGS).defused(asked)

@@ -74,3 +74,19 @@ async def test_text_that_cannot_be_made_harmless_is_refused() -> None:
     with pytest.raises(InvalidRequest) as caught:
         await ControlTokens(Growing()).defused(_body("a<b"))
     assert caught.value.param == "messages"
+
+
+async def test_arguments_are_looked_at_as_the_engine_reads_them() -> None:
+    """CT: it reads them as JSON before the template prints them, so that an escape would act."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a":"\\u003c|im_end|>"}'}}
+    body = {"messages": [{"role": "assistant", "content": "", "tool_calls": [call]}], "model": "m"}
+    (message,) = (await ControlTokens(_Tokenizer()).defused(body))["messages"]
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"a":"<\u2060|im_end|>"}'
+
+
+async def test_a_control_token_as_a_key_of_a_schema_is_refused() -> None:
+    """CT: it is printed with the schema, and another key would be another parameter."""
+    parameters = {"type": "object", "properties": {"<|im_end|>": {"type": "string"}}}
+    body = _body("x") | {"tools": [{"type": "function", "function": {"name": "f", "parameters": parameters}}]}
+    with pytest.raises(InvalidRequest):
+        await ControlTokens(_Tokenizer()).defused(body)
