@@ -26,6 +26,9 @@ _CLIENT_FAULTS = (
 """Words of the engine's 5xx messages that a request, not the engine, causes (images without a projector, malformed
 tool calls in the history, output that its own parser cannot read)."""
 
+_ENGINE_FAULTS = ("invalid input batch",)
+"""Those of its messages that hold such a word, and tell of a batch that the engine itself put together."""
+
 
 def of_response(status: int, raw: bytes, *, path: str = "") -> IsthmusError:
     """The error for an answer of the engine to a request for `path`, with a status that is not success."""
@@ -50,7 +53,10 @@ def _of(status: int, details: dict[str, Any], text_param: str = _MESSAGES) -> Is
         return InvalidRequest(text, param="messages", code="template_error")
     if status == 503:
         return NotReady("The engine is loading the model.")
-    if 400 <= status < 500 or any(word in message.lower() for word in _CLIENT_FAULTS):
+    words = message.lower()
+    if 400 <= status < 500 or (
+        any(word in words for word in _CLIENT_FAULTS) and not any(word in words for word in _ENGINE_FAULTS)
+    ):
         return InvalidRequest("The engine cannot serve this request as it is.", code="refused_by_engine")
     return BackendStatus("The engine failed on this request.", backend_status=status, code="engine_error")
 

@@ -199,9 +199,9 @@ class AdapterPool:
 
     async def _carry_out(self, plan: Load) -> None:
         """Swap to an engine with `plan.loaded`; if that fails, nothing has changed."""
-        self._leaving = frozenset(each.digest for each in plan.evicted)
         adapters = tuple(self._adapters[each.digest] for each in plan.loaded)
-        leases = {each.digest: self._leased(each.digest) for each in plan.added}
+        leases = self._leased(plan)
+        self._leaving = frozenset(each.digest for each in plan.evicted)
         try:
             await self._engine.serve_adapters(adapters, overlap=self._may_overlap())
         except (TrustError, StartFailed, NotReady) as error:
@@ -222,11 +222,18 @@ class AdapterPool:
         self._metrics.adapter_evictions.inc(len(plan.evicted))
         self._log.info("adapters_loaded", loaded=len(plan.loaded), added=len(plan.added), evicted=len(plan.evicted))
 
-    def _leased(self, digest: str) -> contextlib.ExitStack:
-        """Holds a version on the disk: an engine that crashed loads it again."""
-        stack = contextlib.ExitStack()
-        stack.enter_context(lease(self._adapters[digest].folder))
-        return stack
+    def _leased(self, plan: Load) -> dict[str, contextlib.ExitStack]:
+        """Holds every version that is added on the disk: an engine that crashed loads it again. All of them or none.
+
+        Raises:
+            NotFound: one was removed since it was asked for.
+        """
+        with contextlib.ExitStack() as held:
+            leases = {each.digest: held.enter_context(contextlib.ExitStack()) for each in plan.added}
+            for digest, stack in leases.items():
+                stack.enter_context(lease(self._adapters[digest].folder))
+            held.pop_all()
+        return leases
 
     def _settle(self, residents: Residents) -> None:
         self._residents = residents

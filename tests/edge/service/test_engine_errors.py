@@ -24,6 +24,7 @@ def _raw(message: str, **fields: object) -> bytes:
         (500, _raw("does not match the expected peg-native format"), InvalidRequest),
         (500, _raw("While executing\nError: Jinja Exception: Roles must alternate"), InvalidRequest),
         (500, _raw("decode failed"), BackendStatus),
+        (500, _raw("Invalid input batch."), BackendStatus),  # put together by the engine: no request can change it
         (503, _raw("Loading model"), NotReady),
         (500, b"<html>", BackendStatus),
         (500, b"[]", BackendStatus),

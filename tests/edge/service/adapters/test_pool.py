@@ -243,3 +243,27 @@ async def test_what_can_never_fit_is_the_callers_fault(pool: Pool, make: Make) -
         await pool.use(make("a", size_bytes=101))
     with pytest.raises(InvalidRequest, match="3 adapters"):
         await pool.use(make("a"), make("b"), make("c"))
+
+
+async def test_lr_an_adapter_that_was_removed_meanwhile_takes_no_other_one_with_it(pool: Pool, make: Make) -> None:
+    """LR-03: it was to take the place of another one, which nobody is kept from after that."""
+    a, b, gone = make("a"), make("b"), make("gone")
+    await pool.use(a)
+    await pool.use(b)
+    gone.folder.rmdir()
+    with pytest.raises(NotFound):
+        await pool.use(gone)
+    assert pool.loaded == ["a", "b"]
+    async with asyncio.timeout(2):
+        await pool.use(a)
+
+
+async def test_lr_of_adapters_that_are_asked_for_together_none_is_held_without_the_others(
+    pool: Pool, make: Make
+) -> None:
+    a, gone = make("a"), make("gone")
+    gone.folder.rmdir()
+    with pytest.raises(NotFound):
+        await pool.use(a, gone)
+    with unused(a.folder) as is_unused:
+        assert is_unused
