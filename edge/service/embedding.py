@@ -22,7 +22,7 @@ from edge.service.deadline import answering
 from edge.service.engine_client import EngineClient
 from edge.service.generation import GenerationLimits
 from edge.service.outcome import counted
-from edge.service.refusals import text_prompts, token_prompts
+from edge.service.refusals import UNSUPPORTED_MODEL, text_prompts, token_prompts
 from edge.service.served import Served
 from edge.service.wait import Work
 from shared.clock import Clock
@@ -34,7 +34,6 @@ from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 from shared.telemetry import EdgeMetrics
 
-UNSUPPORTED = "unsupported_model"
 T = TypeVar("T")
 _PATIENCE_S = 15.0
 """How long a list that has begun waits, in all, for an engine that another one is put in the place of."""
@@ -192,7 +191,7 @@ def _limit_of(facts: EngineFacts, body: dict[str, Any]) -> int:
             "This backend makes no embeddings with the model asked for.", param="model", code="model_not_found"
         )
     if facts.embedding_input_tokens is None:
-        raise InvalidRequest("This model does not support embeddings.", param="model", code=UNSUPPORTED)
+        raise InvalidRequest("This model does not support embeddings.", param="model", code=UNSUPPORTED_MODEL)
     dimensions = body.get("dimensions")
     if dimensions is not None and facts.package is not None:
         made = facts.package.manifest.geometry.embedding_length

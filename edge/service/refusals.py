@@ -14,6 +14,7 @@ from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
 
 UNSUPPORTED = "unsupported_parameter"
+UNSUPPORTED_MODEL = "unsupported_model"
 CONTINUATION = "continuation"
 """Feature of an engine that goes on with a last assistant message when it is told to."""
 
@@ -61,7 +62,8 @@ def check(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
     """Refuse what the engine would get wrong without saying so.
 
     Raises:
-        InvalidRequest: `param` names the field; code `unsupported_parameter` where another backend may serve it.
+        InvalidRequest: `param` names the field; code `unsupported_parameter`, or `unsupported_model` where no chat is
+            supported at all: another backend may serve it.
     """
     for name, neutral in _NEUTRAL.items():
         value = body.get(name)
@@ -72,9 +74,18 @@ def check(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:
     _check_choices(endpoint, body, facts)
     _check_token_ids(endpoint, body, facts)
     if endpoint is Endpoint.CHAT:
+        _check_template(facts)
         _check_continuation(body, facts)
         _check_media(body)
         _check_tools(body, facts)
+
+
+def _check_template(facts: EngineFacts) -> None:
+    """Where a model brings none, the engine takes one that the model was never shown."""
+    if facts.package is not None and facts.package.manifest.model.tokenizer.chat_template_sha256 is None:
+        raise InvalidRequest(
+            "This model has no chat template; it serves /v1/completions alone.", param="model", code=UNSUPPORTED_MODEL
+        )
 
 
 def _check_choices(endpoint: Endpoint, body: dict[str, Any], facts: EngineFacts) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from edge.service.embedding import UNSUPPORTED, Embeddings, Vectors
+from edge.service.embedding import Embeddings, Vectors
 from edge.service.ollama.naming import model_of
 from edge.service.ollama.wire import EmbedBody
+from edge.service.refusals import UNSUPPORTED_MODEL
 from shared.clock import Clock
 from shared.errors import InvalidRequest
 from shared.openai.facts import Endpoint
@@ -41,9 +42,10 @@ async def answer(
         try:
             made = await embeddings.made(request, body, owner=owner, encoding="float", cuts=cuts)
         except InvalidRequest as error:
-            if error.code != UNSUPPORTED:
+            if error.code != UNSUPPORTED_MODEL:
                 raise
-            raise InvalidRequest(error.message, code=UNSUPPORTED) from None  # in Ollama's words, which name no field
+            # In Ollama's words, which name no field.
+            raise InvalidRequest(error.message, code=UNSUPPORTED_MODEL) from None
     told: dict[str, Any] = {"embedding": made.vectors[0] if made.vectors else []}
     if not is_legacy:
         told = {

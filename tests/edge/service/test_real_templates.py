@@ -62,3 +62,24 @@ async def test_ct_01_a_strict_template_refuses_before_any_token(installed_model:
                 assert "at line" not in answer
         async with running.chat(model="strict", max_tokens=2) as response:
             assert response.status == 200
+
+
+async def test_ct_a_model_without_a_template_takes_no_chat(installed_model: Package, tmp_path: Path) -> None:
+    """CT-01: the engine would take a template that the model was never shown, and the answer would be 200."""
+    data = installed_model.model_path.read_bytes().replace(b"tokenizer.chat_template", b"tokenizer.chat_templat_", 1)
+    path = tmp_path / "bare.gguf"
+    path.write_bytes(data)
+    package = Library(tmp_path / "models").import_path(path, "bare")
+    plan = plan_engine(package, probe(), PlanRequest(context_tokens=512, threads=1, threads_batch=1))
+    engine = SupervisedEngine(plan, clock=SystemClock(), run_dir=tmp_path / "run")
+    async with running_agent(engine, model="bare") as running:
+        messages = [{"role": "user", "content": "hi"}]
+        for route in ("/v1/chat/completions", "/v1/tokenize"):
+            async with running.session.post(
+                f"{running.url}{route}", json={"model": "bare", "messages": messages}
+            ) as response:
+                error = (await response.json())["error"]
+                assert (response.status, error["code"], error["param"]) == (400, "unsupported_model", "model")
+        body = {"model": "bare", "prompt": "The sky is", "max_tokens": 2}
+        async with running.session.post(f"{running.url}/v1/completions", json=body) as response:
+            assert response.status == 200
