@@ -382,4 +382,5 @@ class Agent:
             clock=self._clock,
             measures=lambda: self.thermal.measures,
             observe=self.speculation.record,
+            plainly=self.speculation.plain,
         )

@@ -5,8 +5,8 @@ takes over the current mix of request kinds, against plain decoding over the sam
 another, each for at least a dwell time; one that lost is tried again after a wait that doubles each time it loses, and
 plain decoding is measured anew in the same way while something else runs.
 
-Of its own accord the policy switches at most once per dwell. Heat and a draft that does not fit end speculation at
-once, and what follows waits for a dwell again.
+Of its own accord the policy switches at most once per dwell. Heat, a draft that does not fit, and answers that cannot
+be had otherwise end speculation at once, and what follows waits for a dwell again.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Reason(StrEnum):
     PROBE = "probe"
     DWELL = "dwell"
     THERMAL = "thermal"
+    LOGPROBS = "logprobs"
     VOCAB_MISMATCH = "vocab_mismatch"
     NO_CANDIDATES = "no_candidates"
 
@@ -99,6 +100,7 @@ class SpeculationFacts:
     `mix` gives the share of each kind among recent requests. `acceptance_ratios` are accepted over proposed tokens of
     each mode when it last ran; a mode that proposed nothing is not in it. `unfit` are modes that must not run, such as
     a draft with another vocabulary. `unjudged` counts the answers since the last one that was measured.
+    `log_probabilities` are asked for now: the engine tells none of tokens that were proposed.
     """
 
     level: ThermalLevel
@@ -107,6 +109,7 @@ class SpeculationFacts:
     acceptance_ratios: Mapping[SpeculationMode, float] = field(default_factory=dict)
     unfit: frozenset[SpeculationMode] = frozenset()
     unjudged: int = 0
+    log_probabilities: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ def decide_speculation(
         return _to(SpeculationMode.OFF, Reason.VOCAB_MISMATCH, state, now_ms)
     if facts.level is not ThermalLevel.NOMINAL:
         return _to(SpeculationMode.OFF, Reason.THERMAL, state, now_ms)
+    if facts.log_probabilities:
+        return _to(SpeculationMode.OFF, Reason.LOGPROBS, _unless_off(state, policy, now_ms), now_ms)
     if state.changed_ms is not None and now_ms - state.changed_ms < policy.dwell_ms:
         return _to(state.mode, Reason.DWELL, state, now_ms)
     open_modes = tuple(mode for mode in policy.candidates if mode not in facts.unfit)
@@ -151,8 +156,7 @@ def decide_speculation(
         reason = Reason.VOCAB_MISMATCH if facts.unfit else Reason.NO_CANDIDATES
         return _to(SpeculationMode.OFF, reason, state, now_ms)
     if facts.unjudged >= policy.most_unjudged:
-        left = state if state.mode is SpeculationMode.OFF else _left(state, policy, now_ms)
-        return _to(SpeculationMode.OFF, Reason.NOT_MEASURED, left, now_ms)
+        return _to(SpeculationMode.OFF, Reason.NOT_MEASURED, _unless_off(state, policy, now_ms), now_ms)
     if not _measured(state.mode, facts, policy):
         return _to(state.mode, Reason.NOT_MEASURED, state, now_ms)
     if not _measured(SpeculationMode.OFF, facts, policy):
@@ -233,6 +237,11 @@ def _left(state: SpeculationState, policy: SpeculationPolicy, now_ms: int) -> Sp
     """The running mode gives way without having lost: to a trial, or because nothing can be said of it."""
     trials = {**state.trials, state.mode: Trial(now_ms + policy.retry_ms, policy.retry_ms)}
     return replace(state, trials=trials)
+
+
+def _unless_off(state: SpeculationState, policy: SpeculationPolicy, now_ms: int) -> SpeculationState:
+    """The same for whatever runs, if anything does."""
+    return state if state.mode is SpeculationMode.OFF else _left(state, policy, now_ms)
 
 
 def _due(

@@ -71,7 +71,9 @@ class Generation:
         clock: Clock,
         measures: Callable[[], Measures],
         observe: Callable[[RequestKind, SpeculationMode | None, Timings], None],
+        plainly: Callable[[], contextlib.AbstractAsyncContextManager[None]] = contextlib.nullcontext,
     ) -> None:
+        """`plainly` has the engine decode without speculation for as long as a block runs."""
         self._served = served
         self._client = client
         self._admission = admission
@@ -83,6 +85,7 @@ class Generation:
         self._clock = clock
         self._measures = measures
         self._observe = observe
+        self._plainly = plainly
         self._grammars = GrammarCheck(limit_s=limits.grammar_s)
         self.control_tokens = ControlTokens(client)
         self._log = logs.get("generation")
@@ -184,9 +187,11 @@ class Generation:
         """The engine's events once a slot is free; pings of a silent engine do not count as life."""
         limit = answering(self._lifecycle.expired, idle_limit_s=self._limits.idle_limit_s)
         slot = self._admission.slot(prepared.slots, owner=outcome.owner, lane=prepared.lane)
+        plainly = self._plainly if prepared.top_logprobs is not None else contextlib.nullcontext
         try:
             async with (
                 limit as alive,
+                plainly(),
                 spans.admitted(outcome.span, prepared, slot),
                 self._adapters.using(prepared.adapters),
             ):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from edge.runtime.port import Engine, EngineState
@@ -21,14 +22,16 @@ from edge.scheduling.speculation import (
 from edge.service.rates import Timings
 from shared import logs
 from shared.clock import Clock
-from shared.errors import IsthmusError
+from shared.errors import IsthmusError, NotReady
 from shared.fleet import ThermalLevel
 from shared.windows import Ewma
 
 _MIX_ALPHA = 0.1
 _RATE_ALPHA = 0.2
 _PAUSE_S = 0.05
-_URGENT = frozenset({Reason.THERMAL, Reason.VOCAB_MISMATCH})
+_PLAIN_LIMIT_S = 5.0
+"""How long a request that needs plain decoding waits for it once the engine was told."""
+_URGENT = frozenset({Reason.THERMAL, Reason.VOCAB_MISMATCH, Reason.LOGPROBS})
 """What does not wait for room."""
 _UNDER_WAY = frozenset({EngineState.STARTING, EngineState.RESTARTING})
 
@@ -48,7 +51,8 @@ class SpeculationWatch:
     """Keeps the mode in force; `on_change` is called in the event loop after every change of mode or reason.
 
     Swaps happen where a second engine fits beside the first (`has_room`): speculation is no reason to interrupt. Heat
-    is: without room the old engine goes first, between two requests, while `alone` keeps those to come in the line.
+    is, and so are log-probabilities: without room the old engine goes first, between two requests, while `alone` keeps
+    those to come in the line.
     """
 
     def __init__(
@@ -78,6 +82,9 @@ class SpeculationWatch:
         self._shares: dict[RequestKind, float] = {}
         self._acceptance: dict[SpeculationMode, Ewma] = {}
         self._unjudged = 0
+        self._stepping = asyncio.Lock()
+        self._plain_users = 0
+        self._ending: asyncio.Task[None] | None = None
         drafting = engine.drafting
         self._unfit = frozenset({SpeculationMode.DRAFT} if drafting is not None and drafting.mismatch else ())
 
@@ -126,8 +133,44 @@ class SpeculationWatch:
             await self._clock.sleep(self._interval_s)
             await self.step()
 
+    @asynccontextmanager
+    async def plain(self) -> AsyncIterator[None]:
+        """Have each token decoded by itself for as long as the block runs: of those that were proposed the engine tells
+        no log-probabilities. To be entered without a slot, because the old engine may have to go first.
+
+        Raises:
+            NotReady: the engine goes on speculating.
+        """
+        self._plain_users += 1
+        try:
+            if self._speculating:
+                await self._end()
+            yield
+        finally:
+            self._plain_users -= 1
+
+    @property
+    def _speculating(self) -> bool:
+        facts = self._engine.status.facts
+        return facts is not None and facts.speculation is not SpeculationMode.OFF
+
+    async def _end(self) -> None:
+        """One swap for all who wait for it; it goes on for the others when one of them leaves."""
+        if self._ending is None or self._ending.done():
+            self._ending = asyncio.create_task(self.step())
+        await asyncio.shield(self._ending)
+        deadline_ms = self._clock.now_ms() + round(_PLAIN_LIMIT_S * 1000)
+        while self._speculating:  # requests go to the new process in a moment
+            if self._clock.now_ms() >= deadline_ms:
+                raise NotReady("The engine could not be made to tell log-probabilities.", retry_after_s=1)
+            await self._clock.sleep(_PAUSE_S)
+
     async def step(self) -> None:
         """One decision, and the swap that it asks for."""
+        async with self._stepping:
+            await self._step()
+
+    async def _step(self) -> None:
         now_ms = self._clock.now_ms()
         self._follow(now_ms)
         decision = decide_speculation(self._state, self._facts(), self._policy, now_ms)
@@ -188,4 +231,5 @@ class SpeculationWatch:
             acceptance_ratios=acceptance,
             unfit=self._unfit,
             unjudged=self._unjudged,
+            log_probabilities=self._plain_users > 0,
         )

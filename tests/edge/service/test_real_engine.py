@@ -15,6 +15,7 @@ import pytest
 
 from edge.packages.package import Package
 from edge.runtime.session import engine_session
+from edge.scheduling.speculation import SpeculationMode
 from tests.edge.service.fakes import MODEL
 from tests.edge.service.harness import PARIS, Running, real_engine, running_agent, until
 
@@ -269,3 +270,27 @@ async def test_the_engines_metrics_are_relayed_unchanged(running: Running, clien
     assert described == [line for line in text.splitlines() if line.startswith("#")]
     assert re.search(r"^llamacpp:tokens_predicted_total [1-9]", text, re.MULTILINE)
     assert "isthmus_edge_engine_ready 1.0" in relayed[0]
+
+
+async def test_sp_03_log_probabilities_are_those_of_every_token(installed_model: Package, tmp_path: Path) -> None:
+    """SP-03: of tokens that were proposed the engine tells none, so that it speculates for nobody who asks for them."""
+    engine = real_engine(installed_model, tmp_path, slots=1)
+    lines = "\n".join(
+        f"{number}. The {number}th station on the line is called Stop {number}." for number in range(1, 9)
+    )
+    asked = {"temperature": 0, "max_tokens": 48, "logprobs": True, "top_logprobs": 2}
+    async with running_agent(engine, speculation={"mode": "off"}) as running:
+
+        async def entries() -> list[tuple[str, int]]:
+            async with running.chat(f"Repeat this list word for word:\n{lines}", **asked) as response:
+                answer = await response.json()
+            assert response.status == 200, answer
+            return [(each["token"], len(each["top_logprobs"])) for each in answer["choices"][0]["logprobs"]["content"]]
+
+        plain = await entries()
+        await engine.speculate(SpeculationMode.NGRAM_SIMPLE)
+        assert await entries() == plain
+        assert len(plain) == 48
+        assert {alternatives for _, alternatives in plain} == {2}
+        async with running.chat("Say hi.", max_tokens=2) as response:
+            assert response.status == 200

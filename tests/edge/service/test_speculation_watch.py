@@ -23,7 +23,7 @@ from edge.service.request_kind import kind_of
 from edge.service.speculation_watch import SpeculationWatch
 from edge.service.thermal.watch import ThermalWatch
 from edge.speed_settings import SpeculationSettings
-from shared.errors import QueueFull, StartFailed
+from shared.errors import NotReady, QueueFull, StartFailed
 from shared.fleet import ThermalLevel
 from shared.testing.clock import ManualClock
 from tests.edge.service.fakes import FACTS, EngineServer, Exchange, FakeEngine, answer_of, plays
@@ -241,3 +241,62 @@ async def test_answers_too_short_to_tell_are_not_counted(bench: Bench) -> None:
 )  # fmt: skip
 def test_kinds_of_requests(body: dict[str, object], kind: RequestKind) -> None:
     assert kind_of(body) is kind
+
+
+async def _speculating(bench: Bench) -> None:
+    await bench.engine.start()
+    speeds = {OFF: 100.0, MAP: 140.0, SIMPLE: 90.0}
+    for _ in range(6):
+        await bench.serve(speeds)
+    assert bench.watch.mode is MAP
+
+
+@pytest.mark.parametrize("room", [True, False])
+async def test_log_probabilities_end_it_at_once(bench: Bench, room: bool) -> None:
+    """SP-03: of tokens that were proposed the engine tells none, and the answer would leave them out."""
+    await _speculating(bench)
+    bench.room = room
+    async with bench.watch.plain():
+        facts = bench.engine.status.facts
+        assert facts is not None and facts.speculation is OFF
+        assert (bench.watch.mode, bench.watch.reason) == (OFF, Reason.LOGPROBS)
+        await bench.clock.advance(100)
+        await bench.watch.step()
+        assert bench.watch.mode is OFF, "not while somebody needs plain decoding"
+    bench.room = True
+    await bench.clock.advance(2)
+    await bench.watch.step()
+    assert bench.watch.mode is not MAP, "who asks again and again must not make the engine change back and forth"
+    await bench.serve({OFF: 100.0, MAP: 140.0, SIMPLE: 90.0})
+    await bench.clock.advance(POLICY.retry_ms / 1000)
+    await bench.serve({OFF: 100.0, MAP: 140.0, SIMPLE: 90.0})
+    assert bench.watch.mode in (MAP, SIMPLE)
+
+
+async def test_many_who_need_plain_decoding_share_one_swap_and_may_leave(bench: Bench) -> None:
+    await _speculating(bench)
+    swaps = len(bench.engine.modes)
+
+    async def ask() -> None:
+        async with bench.watch.plain():
+            await asyncio.sleep(0)
+
+    first, *others = [asyncio.create_task(ask()) for _ in range(5)]
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, *others, return_exceptions=True)
+    assert all(other.exception() is None for other in others)
+    assert bench.engine.modes[swaps:] == [OFF]
+
+
+async def test_an_engine_that_goes_on_speculating_tells_no_log_probabilities(bench: Bench) -> None:
+    await _speculating(bench)
+    bench.engine.failures.append(StartFailed("no"))
+    asking = asyncio.create_task(bench.watch.plain().__aenter__())
+    for _ in range(200):
+        await asyncio.sleep(0)
+        await bench.clock.advance(0.05)
+    with pytest.raises(NotReady):
+        await asking
+    async with bench.watch.plain():
+        assert bench.watch.mode is OFF
