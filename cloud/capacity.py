@@ -20,6 +20,7 @@ from starlette.responses import Response
 
 from cloud.adapters.serving import store_of
 from cloud.availability import DeploymentView, ReplicaLoad, ServeView, capacity_of
+from cloud.control_calls import answer_beside_requests, answers_in_time, count_no_calls_as_load
 from cloud.engine_metrics import merged
 from cloud.loopback import keep_replica_on_loopback
 from cloud.options import INGRESS_NAME, ROUTING_CPUS, deployment_name
@@ -41,6 +42,8 @@ class Ops:
     def __init__(self, args: OpsArgs, clock: Clock | None = None) -> None:
         if args.only_loopback:
             keep_replica_on_loopback()
+        answer_beside_requests()
+        count_no_calls_as_load()
         self._models = args.models
         self._clock = clock or SystemClock()
         self._lock = asyncio.Lock()
@@ -119,12 +122,9 @@ class Ops:
             handle = serve.get_deployment_handle(deployment_name(model.model_id), APP_NAME)
             self._handles[model.model_id] = handle
         try:
-            answers: list[Any] = await handle.broadcast(method).results_async(
-                timeout_s=_ANSWER_TIMEOUT_S, return_exceptions=True
-            )
+            return await answers_in_time(handle, method, _ANSWER_TIMEOUT_S)
         except (DeploymentUnavailableError, RayServeException, RayError, TimeoutError):
             return []
-        return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
 def _view(app: Any, name: str) -> DeploymentView | None:

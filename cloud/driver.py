@@ -194,9 +194,9 @@ class Driver:
         try:
             ops, ingress = (serve.get_app_handle(name) for name in (OPS_NAME, APP_NAME))
             for handle in (ingress, ops):  # what is told is true already
-                handle.broadcast("begin_drain").results(timeout_s=_ANSWER_TIMEOUT_S)
+                _answers(handle, "begin_drain")
             until_s = time.monotonic() + self._settings.life.drain_s
-            while sum(ingress.broadcast("open_requests").results(timeout_s=_ANSWER_TIMEOUT_S)):
+            while sum(_answers(ingress, "open_requests")):
                 if self._hurry.is_set() or time.monotonic() > until_s:
                     self._log.warning("drain_cut_short")
                     return
@@ -204,6 +204,12 @@ class Driver:
         except (RayError, RayServeException, TimeoutError) as error:
             # Nothing runs there yet, or any more: there is nothing to wait for.
             self._log.info("drain_skipped", cause=type(error).__name__)
+
+
+def _answers(handle: Any, method: str) -> list[Any]:
+    """What each replica says to `method`, of those that answer in time: one that hangs stops nobody."""
+    answers = handle.broadcast(method).results(timeout_s=_ANSWER_TIMEOUT_S, return_exceptions=True)
+    return [answer for answer in answers if not isinstance(answer, Exception)]
 
 
 def _failed(message: str) -> int:

@@ -10,7 +10,8 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any
+from contextlib import aclosing
+from typing import Any, cast
 
 from prometheus_client import generate_latest
 from ray import serve
@@ -23,6 +24,7 @@ from cloud.adapters.resident import ResidentAdapters
 from cloud.adapters.serving import adapter_of, base_model, one_error, renamed, resident_adapters
 from cloud.adapters.store import unknown_adapter
 from cloud.checkpoint import digest_of
+from cloud.control_calls import answer_beside_requests
 from cloud.control_text import ControlText
 from cloud.direct.inbox import Address, Sent
 from cloud.direct.outbox import Outbox
@@ -60,6 +62,7 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
     ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
+        answer_beside_requests()
         self._expected_digest = expected_digest
         self._adapter_settings = adapters
         self._adapters: ResidentAdapters | None = None
@@ -119,7 +122,7 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
 
     async def load_adapter(self, name: str) -> IsthmusError | None:
         """Have the current version of adapter `name` in the engine; what stands against it, if anything does."""
-        return await self._settled(name, ResidentAdapters.engine_name)
+        return await self._settled(name, ResidentAdapters.load)
 
     async def unload_adapter(self, name: str) -> IsthmusError | None:
         """Let the engine go of adapter `name`; what stands against it, if anything does."""
@@ -146,20 +149,31 @@ class ModelServer(LLMServer):  # type: ignore[misc]  # Ray ships no types
 
     async def _run_request(self, request: Any, **how: Any) -> AsyncGenerator[Any, None]:
         """Run `request` with control tokens in its texts broken, and with the adapter that its model names."""
-        asked = request.model
-        name = adapter_of(asked)
+        name = adapter_of(request.model)
         try:
             if isinstance(request, ChatCompletionRequest):
                 request = self._control_text.defuse(request)
-            if name is not None:
-                if self._adapters is None:
-                    raise unknown_adapter()
-                # The name that the engine knows this version by.
-                request.model = await self._adapters.engine_name(name)
+            if name is not None and self._adapters is None:
+                raise unknown_adapter()
         except IsthmusError as error:
             return one_error(error)
-        answer: AsyncGenerator[Any, None] = await super()._run_request(request, **how)
-        return answer if name is None else renamed(answer, request.model, asked)
+        if name is None:
+            answer: AsyncGenerator[Any, None] = await super()._run_request(request, **how)
+            return answer
+        return self._run_adapted(request, name, **how)
+
+    async def _run_adapted(self, request: Any, name: str, **how: Any) -> AsyncGenerator[Any, None]:
+        """Run `request` with adapter `name`, which stays loaded until the answer has ended or is left."""
+        adapters, asked = cast("ResidentAdapters", self._adapters), request.model
+        try:
+            async with adapters.used(name) as engine_name:
+                request.model = engine_name
+                answer = await super()._run_request(request, **how)
+                async with aclosing(renamed(answer, engine_name, asked)) as items:
+                    async for item in items:
+                        yield item
+        except IsthmusError as error:
+            yield error
 
     async def stream_to(self, request: Any, raw_request_info: Any, method: str, address: Address) -> Sent:
         """Run `request` by the engine's `method`; its events go straight to `address`.

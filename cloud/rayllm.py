@@ -29,6 +29,7 @@ from starlette.responses import Response, StreamingResponse
 from cloud.adapters.serving import store_of
 from cloud.adapters.store import unknown_adapter
 from cloud.awake import Awake
+from cloud.control_calls import answer_beside_requests
 from cloud.direct.inbox import Address, Receiver, Sent
 from cloud.guard import ADMIN_PREFIX, Guard, unknown_model
 from cloud.loopback import LOOPBACK, keep_replica_on_loopback
@@ -70,6 +71,7 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     ) -> None:
         if only_loopback:
             keep_replica_on_loopback()
+        answer_beside_requests()
         super().__init__(**kwargs)
         own_address = LOOPBACK if only_loopback else get_node_ip_address()
         self._receiver = Receiver(own_address, life.health_check_timeout_s) if direct else None
@@ -105,12 +107,14 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         base, _, adapter = model.partition(":")
         if base not in self._model_cards:
             raise unknown_model()
+        await self._require_adapter(model)
         if not adapter:
             return self._card(model)
         return await asyncio.to_thread(self._adapter_card, base, adapter)
 
     async def load_adapter(self, name: str) -> dict[str, Any]:
         """POST /cloud/v1/adapters/{base:adapter}/load: in every replica that runs, before somebody waits for it."""
+        await self._require_adapter(name)
         return await self._in_every_replica("load_adapter", name)
 
     async def unload_adapter(self, name: str) -> dict[str, Any]:
@@ -133,14 +137,18 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         store = self._adapter_stores.get(base)
         if store is None:
             raise unknown_adapter()
-        digest = store.current(name).manifest.digest
+        digest = store.served(name).digest
         return self._card(base) | {"id": f"{base}:{name}", "parent": base, "digest": digest}
 
     async def _require_adapter(self, model: str) -> None:
-        """Raises NotFound for an adapter that is not registered."""
+        """Raises NotFound for an adapter that is not registered, also where none can be called so."""
         base, colon, name = model.partition(":")
         store = self._adapter_stores.get(base)
-        if colon and not (store is not None and await asyncio.to_thread(store.has, name)):
+        known = False
+        if colon and store is not None:
+            with contextlib.suppress(InvalidRequest):
+                known = await asyncio.to_thread(store.has, name)
+        if colon and not known:
             raise unknown_adapter()
 
     async def _in_every_replica(self, method: str, name: str) -> dict[str, Any]:

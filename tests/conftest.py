@@ -55,7 +55,7 @@ def stack() -> Iterator[Stack]:
     limits = {"target_ongoing_requests": 4, "max_ongoing_requests": 8, "max_queued_requests": 8}
     models = [
         {"model_id": "smollm2-135m-instruct", **model, "autoscaling": limits},
-        {"model_id": ASLEEP, **model, "autoscaling": {"min_replicas": 0}},
+        {"model_id": ASLEEP, **model, "autoscaling": {"min_replicas": 0, "downscale_to_zero_delay_s": 20}},
     ]
     cloud = {"models": models, "life": {"drain_s": 180}}
     with running_stack({"cloud": cloud, "up": {"stop_limit_s": 200, "ready_limits_s": {"cloud": 900}}}) as started:

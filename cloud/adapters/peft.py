@@ -77,17 +77,22 @@ def inspect(folder: Path, base: Geometry, *, rank_limit: int) -> AdapterFacts:
     ranks = _ranks(tensors, base)
     rank = max(*ranks.values(), config.r, *config.rank_pattern.values())
     if rank > rank_limit:
-        raise AdapterRejected(
-            f"The adapter has rank {rank}; at most rank {rank_limit} is allowed (adapters.rank_limit).",
-            param="rank",
-            code="rank_too_high",
-        )
+        raise rank_too_high(rank, rank_limit)
     if set(ranks.values()) != {config.r}:
         # The engine scales every module by alpha over r, whatever its own rank is.
         raise AdapterRejected("Modules with ranks of their own are not supported.", param="r", code="unsupported")
     _check_values(folder / WEIGHTS_FILE, tensors, data_at)
     parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
     return AdapterFacts(rank=rank, alpha=config.lora_alpha, modules=len(ranks), parameters=parameters)
+
+
+def rank_too_high(rank: int, limit: int) -> AdapterRejected:
+    """The error for a rank over the limit, with both figures."""
+    return AdapterRejected(
+        f"The adapter has rank {rank}; at most rank {limit} is allowed (adapters.rank_limit).",
+        param="rank",
+        code="rank_too_high",
+    )
 
 
 def _config(path: Path) -> PeftConfig:

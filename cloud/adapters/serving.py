@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ def adapter_of(model: str) -> str | None:
 def store_of(settings: AdapterSettings, model_id: str) -> AdapterStore:
     """The store that `settings` name; its folders are filled in before a tier starts."""
     trust = Trust.in_folder(Path(settings.trust) if settings.trust else None)
-    return AdapterStore(Path(settings.folder or "/models/adapters"), model_id, trust)
+    folder = Path(settings.folder or "/models/adapters")
+    return AdapterStore(folder, model_id, trust, rank_limit=settings.rank_limit)
 
 
 def base_model(model_id: str, source: str, digest: str | None) -> BaseModel:
@@ -45,7 +47,11 @@ def resident_adapters(settings: AdapterSettings, base: BaseModel, models: Any) -
             raise NotReady("The engine cannot load this adapter now.", code="adapter_unavailable")
 
     async def unload(name: str) -> None:
+        known = models.lora_requests.get(name)
         await models.unload_lora_adapter(UnloadLoRAAdapterRequest(lora_name=name))
+        if known is not None:
+            # vLLM forgets the name alone; its weights would keep a place until others push them out.
+            await models.engine_client.remove_lora(known.lora_int_id)
 
     return ResidentAdapters(
         store_of(settings, base.model_id),
@@ -67,12 +73,13 @@ async def renamed(source: AsyncGenerator[Any, None], engine_name: str, asked: st
     An event is JSON text: inside a string its quotes would be escaped, so the member is found nowhere else.
     """
     old, new = f'"model":"{engine_name}"', f'"model":"{asked}"'
-    async for item in source:
-        if isinstance(item, list):
-            yield [each.replace(old, new) if isinstance(each, str) else each for each in item]
-        elif isinstance(item, str):
-            yield item.replace(old, new)
-        else:
-            if getattr(item, "model", None) == engine_name:
-                item.model = asked
-            yield item
+    async with aclosing(source) as items:
+        async for item in items:
+            if isinstance(item, list):
+                yield [each.replace(old, new) if isinstance(each, str) else each for each in item]
+            elif isinstance(item, str):
+                yield item.replace(old, new)
+            else:
+                if getattr(item, "model", None) == engine_name:
+                    item.model = asked
+                yield item

@@ -3,7 +3,9 @@
     <root>/<base>/<name>/<fingerprint>/    manifest.json, the two files, manifest.sig; written once
     <root>/<base>/<name>/current           link to the version in use
 
-A version is a folder of its own and is never written again, so an engine that has loaded it reads what it checked.
+A version is a folder of its own and is never written again, so an engine that has loaded it reads what it checked. It
+stays for a while after it went out of service: an engine with more adapters than places reads one again when the next
+token of a running request needs it, and an engine that cannot ends with all its requests.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,12 +28,13 @@ from cloud.adapters.manifest import (
     described,
     read_manifest,
 )
-from cloud.adapters.peft import WEIGHTS_FILE, inspect
+from cloud.adapters.peft import WEIGHTS_FILE, inspect, rank_too_high
 from cloud.adapters.trust import Signer, Trust
+from cloud.render import REQUEST_TIMEOUT_S
 from cloud.sizing.geometry import Geometry
 from shared.errors import AdapterRejected, IsthmusError, NotFound, SettingsError
 
-_CURRENT = "current"
+_CURRENT, _STAGING = "current", ".new-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +59,10 @@ class Adapter:
 class AdapterStore:
     """The folder of adapters of one base model. Every method blocks."""
 
-    def __init__(self, root: Path, model_id: str, trust: Trust) -> None:
+    def __init__(self, root: Path, model_id: str, trust: Trust, *, rank_limit: int | None = None) -> None:
         self._folder = root / model_id.replace("/", "--")
         self._trust = trust
+        self._rank_limit = rank_limit
 
     def register(
         self,
@@ -81,7 +86,7 @@ class AdapterStore:
         checked_name(name)
         try:
             (self._folder / name).mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".new-", dir=self._folder / name) as scratch:
+            with tempfile.TemporaryDirectory(prefix=_STAGING, dir=self._folder / name) as scratch:
                 staging = Path(scratch) / "version"
                 staging.mkdir()
                 for file in FILES:
@@ -104,7 +109,7 @@ class AdapterStore:
                 f"The adapter folder {self._folder} cannot be written: {reason}.", param="adapters"
             ) from None
         finally:
-            self._drop_if_empty(name)
+            self._sweep(name)
 
     def names(self) -> tuple[str, ...]:
         """Every registered name."""
@@ -114,12 +119,25 @@ class AdapterStore:
             return ()
 
     def digests(self) -> dict[str, str]:
-        """Digest of each registered adapter, by name; one whose manifest cannot be read is left out."""
+        """Digest of each adapter that can be served, by name; one over the rank limit or not readable is left out."""
         found = {}
         for name in self.names():
             with contextlib.suppress(IsthmusError):
-                found[name] = self.current(name).manifest.digest
+                found[name] = self.served(name).digest
         return found
+
+    def served(self, name: str) -> AdapterManifest:
+        """The manifest of the current version of `name`, whose word on its rank is taken.
+
+        Raises:
+            NotFound: there is none.
+            AdapterRejected: it was registered under a higher limit than that of this store.
+            ModelCorrupt: its manifest cannot be read.
+        """
+        manifest = self.current(name).manifest
+        if self._rank_limit is not None and manifest.facts.rank > self._rank_limit:
+            raise rank_too_high(manifest.facts.rank, self._rank_limit)
+        return manifest
 
     def has(self, name: str) -> bool:
         """Whether `name` is registered."""
@@ -157,11 +175,13 @@ class AdapterStore:
 
     def remove(self, name: str) -> None:
         """Take `name` out of service; what runs with it goes on. Raises NotFound."""
-        place = self._folder / checked_name(name)
-        if not (place / _CURRENT).exists():
+        link = self._folder / checked_name(name) / _CURRENT
+        if not link.exists():
             raise unknown_adapter()
-        (place / _CURRENT).unlink()
-        shutil.rmtree(place, ignore_errors=True)
+        version = link.resolve()
+        link.unlink()
+        _retire(version)
+        self._sweep(name)
 
     def _install(self, staging: Path, manifest: AdapterManifest, signer: Signer | None) -> Adapter:
         raw = manifest.encoded()
@@ -176,21 +196,39 @@ class AdapterStore:
         version = place / manifest.fingerprint
         if not version.exists():
             staging.rename(version)
+        before = (place / _CURRENT).resolve()
         link = staging.parent / _CURRENT
         link.symlink_to(version.name)
         link.rename(place / _CURRENT)
+        if before not in (version.resolve(), place.resolve() / _CURRENT):
+            _retire(before)
         _sync(place)
         return Adapter(version, manifest, raw)
 
-    def _drop_if_empty(self, name: str) -> None:
-        place = self._folder / name
-        if place.is_dir() and not any(place.iterdir()):
-            place.rmdir()
+    def _sweep(self, name: str) -> None:
+        """Remove versions that have been out of service for longer than any request runs; also `name`, if empty."""
+        oldest_s = time.time() - REQUEST_TIMEOUT_S
+        with contextlib.suppress(OSError):
+            for place in list(self._folder.iterdir()):
+                current = (place / _CURRENT).resolve().name
+                for version in list(place.iterdir()):
+                    if version.is_dir() and not version.is_symlink() and version.name != current:
+                        with contextlib.suppress(OSError):
+                            if version.stat().st_mtime < oldest_s:
+                                shutil.rmtree(version, ignore_errors=True)
+                if place.name == name and not any(place.iterdir()):
+                    place.rmdir()
 
 
 def unknown_adapter() -> NotFound:
     """The error for a name that is not registered: never an answer of the base model."""
     return NotFound("There is no such adapter here.", param="model", code="adapter_not_found")
+
+
+def _retire(version: Path) -> None:
+    """The version goes out of service now: its time of change tells since when."""
+    with contextlib.suppress(OSError):
+        os.utime(version)
 
 
 def _signature(folder: Path) -> bytes | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from cloud.adapters.peft import WEIGHTS_FILE
 from cloud.adapters.resident import EngineAdapters, ResidentAdapters
 from cloud.adapters.store import AdapterStore, BaseModel
 from cloud.adapters.trust import Signer, Trust
+from cloud.render import REQUEST_TIMEOUT_S
 from shared.errors import (
     AdapterRejected,
     DigestMismatch,
@@ -156,12 +161,18 @@ class Engine:
     def __init__(self) -> None:
         self.names: list[str] = []
         self.loads = 0
+        self.gate, self.entered = asyncio.Event(), asyncio.Event()
+        self.gate.set()
 
     def adapters(self) -> EngineAdapters:
         return EngineAdapters(self._load, self._unload)
 
     async def _load(self, name: str, folder: str) -> None:
         assert (Path(folder) / WEIGHTS_FILE).is_file()
+        assert name not in self.names  # vLLM refuses a name that it has
+        if not self.gate.is_set():
+            self.entered.set()
+            await self.gate.wait()
         self.names.append(name)
         self.loads += 1
 
@@ -169,49 +180,136 @@ class Engine:
         self.names.remove(name)
 
 
-async def test_each_version_has_a_name_of_its_own_in_the_engine(store: AdapterStore, tmp_path: Path) -> None:
+@pytest.fixture
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def resident(store: AdapterStore, engine: Engine) -> ResidentAdapters:
+    """Room for two."""
+    return ResidentAdapters(store, MODEL, engine.adapters(), count=2, rank_limit=16)
+
+
+async def engine_name(resident: ResidentAdapters, name: str) -> str:
+    async with resident.used(name) as used:
+        return used
+
+
+async def test_each_version_has_a_name_of_its_own_in_the_engine(
+    store: AdapterStore, tmp_path: Path, engine: Engine, resident: ResidentAdapters
+) -> None:
     """Cached blocks are found by that name, so the old version's are never met again."""
-    engine = Engine()
-    resident = ResidentAdapters(store, MODEL, engine.adapters(), count=2, rank_limit=16)
     store.register(write_peft(tmp_path / "a", seed=1), "tone", MODEL, rank_limit=16)
-    first = await resident.engine_name("tone")
-    assert await resident.engine_name("tone") == first
+    first = await engine_name(resident, "tone")
+    assert await engine_name(resident, "tone") == first
     assert engine.loads == 1
     store.register(write_peft(tmp_path / "b", seed=2), "tone", MODEL, rank_limit=16)
-    second = await resident.engine_name("tone")
+    second = await engine_name(resident, "tone")
     assert first != second
     assert engine.names == [second]
     assert resident.resident() == store.digests()
     store.remove("tone")
     with pytest.raises(NotFound):
-        await resident.engine_name("tone")
+        await engine_name(resident, "tone")
 
 
-async def test_the_one_used_longest_ago_makes_room(store: AdapterStore, tmp_path: Path) -> None:
-    engine = Engine()
-    resident = ResidentAdapters(store, MODEL, engine.adapters(), count=2, rank_limit=16)
+async def test_the_one_used_longest_ago_makes_room(
+    store: AdapterStore, tmp_path: Path, engine: Engine, resident: ResidentAdapters
+) -> None:
     for number, name in enumerate("abc"):
         store.register(write_peft(tmp_path / name, seed=number), name, MODEL, rank_limit=16)
     for name in ("a", "b", "a", "c"):
-        await resident.engine_name(name)
+        await resident.load(name)
     assert list(resident.resident()) == ["a", "c"]
     assert len(engine.names) == 2
 
 
 async def test_an_adapter_that_is_unloaded_stays_registered_and_loads_again(
-    store: AdapterStore, tmp_path: Path
+    store: AdapterStore, tmp_path: Path, engine: Engine, resident: ResidentAdapters
 ) -> None:
-    engine = Engine()
-    resident = ResidentAdapters(store, MODEL, engine.adapters(), count=2, rank_limit=16)
     store.register(write_peft(tmp_path / "a"), "tone", MODEL, rank_limit=16)
-    name = await resident.engine_name("tone")
+    name = await engine_name(resident, "tone")
     await resident.unload("tone")
     assert (engine.names, resident.resident(), store.names()) == ([], {}, ("tone",))
     await resident.unload("tone")  # what is not loaded is as it shall be
-    assert await resident.engine_name("tone") == name
+    assert await engine_name(resident, "tone") == name
     assert engine.loads == 2
     store.remove("tone")
     await resident.unload("tone")  # it is still in the engine
     assert engine.names == []
     with pytest.raises(NotFound):
         await resident.unload("tone")
+
+
+async def test_what_requests_run_with_is_not_taken_from_them(
+    store: AdapterStore, tmp_path: Path, engine: Engine, resident: ResidentAdapters
+) -> None:
+    """LR-03: more adapters at once than there is room for; one is unloaded and one replaced under its requests."""
+    for number, name in enumerate("abcd"):
+        store.register(write_peft(tmp_path / name, seed=number), name, MODEL, rank_limit=16)
+    async with contextlib.AsyncExitStack() as running:
+        used = {name: await running.enter_async_context(resident.used(name)) for name in "abcd"}
+        assert set(engine.names) == set(used.values())
+        await resident.unload("a")
+        assert used["a"] in engine.names
+        store.register(write_peft(tmp_path / "e", seed=9), "b", MODEL, rank_limit=16)
+        async with resident.used("b") as newer:
+            assert newer != used["b"]
+            assert {newer, used["b"]} <= set(engine.names)
+        # Asked for again while its last request still runs: the engine has it, and would refuse it twice.
+        async with resident.used("a") as again:
+            assert again == used["a"]
+        assert engine.loads == 5
+    assert len(engine.names) == len(resident.resident()) == 2
+    current = {f"smol:{name}@{store.current(name).manifest.fingerprint}" for name in resident.resident()}
+    assert set(engine.names) == current
+
+
+async def test_nobody_waits_for_anothers_adapter(
+    store: AdapterStore, tmp_path: Path, engine: Engine, resident: ResidentAdapters
+) -> None:
+    """Loading hashes every byte: requests for an adapter that is there go on meanwhile, and end."""
+    for number, name in enumerate("ab"):
+        store.register(write_peft(tmp_path / name, seed=number), name, MODEL, rank_limit=16)
+    await resident.load("a")
+    engine.gate.clear()
+    loading = asyncio.ensure_future(resident.load("b"))
+    async with asyncio.timeout(30):
+        await engine.entered.wait()
+        await resident.load("a")
+    assert not loading.done()
+    engine.gate.set()
+    await loading
+
+
+def test_a_version_outlives_the_requests_that_may_run_with_it(store: AdapterStore, tmp_path: Path) -> None:
+    """An engine with more adapters than places reads a running one again, and ends if it is gone."""
+    first = store.register(write_peft(tmp_path / "a", seed=1), "tone", MODEL, rank_limit=16)
+    second = store.register(write_peft(tmp_path / "b", seed=2), "tone", MODEL, rank_limit=16)
+    store.remove("tone")
+    assert (first.folder / WEIGHTS_FILE).is_file()
+    assert (second.folder / WEIGHTS_FILE).is_file()
+    assert (store.names(), store.has("tone")) == ((), False)
+    for folder in (first.folder, second.folder):
+        os.utime(folder, (0, time.time() - REQUEST_TIMEOUT_S - 60))
+    kept = store.register(tmp_path / "b", "other", MODEL, rank_limit=16)
+    assert not first.folder.exists()
+    assert not second.folder.exists()
+    store.verify(kept, MODEL, rank_limit=16)
+    # The one in service stays, however old it is.
+    os.utime(kept.folder, (0, 0))
+    store.register(tmp_path / "a", "tone", MODEL, rank_limit=16)
+    assert (kept.folder / WEIGHTS_FILE).is_file()
+
+
+def test_what_is_over_a_limit_that_was_lowered_is_not_offered(tmp_path: Path) -> None:
+    """LR-05: it is not listed; asked for by name, both numbers."""
+    wide = AdapterStore(tmp_path / "store", "smol", Trust({}), rank_limit=64)
+    wide.register(write_peft(tmp_path / "a", rank=64), "high", MODEL, rank_limit=64)
+    wide.register(write_peft(tmp_path / "b", rank=8), "low", MODEL, rank_limit=64)
+    narrow = AdapterStore(tmp_path / "store", "smol", Trust({}), rank_limit=16)
+    assert list(wide.digests()) == ["high", "low"]
+    assert list(narrow.digests()) == ["low"]
+    with pytest.raises(AdapterRejected, match="rank 64; at most rank 16"):
+        narrow.served("high")

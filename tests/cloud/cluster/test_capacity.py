@@ -98,7 +98,11 @@ def test_other_paths_below_ops_are_not_found(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_wakes_a_sleeping_model(cluster: Cluster) -> None:
+def test_a_request_wakes_a_sleeping_model_and_it_falls_asleep_again_while_it_is_watched(cluster: Cluster) -> None:
+    """SC-01: what routers and Prometheus ask all the time is no load."""
     answer = cluster.client.with_options(timeout=600).completions.create(model=ASLEEP, prompt="One, two,", max_tokens=4)
     assert answer.choices[0].text
     assert cluster.capacity(ASLEEP)["state"] == "ready"
+    eventually(
+        lambda: cluster.ask("GET", "/ops/metrics").body and cluster.capacity(ASLEEP)["state"] == "scaled_to_zero", 240
+    )

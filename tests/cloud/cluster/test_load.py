@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import random
 import time
@@ -52,6 +54,30 @@ def test_a_hundred_requests_cancelled_as_they_start_leave_nothing_busy(quiet: Cl
         answers = list(pool.map(lambda _: quiet.ask("POST", "/v1/chat/completions", chat(max_tokens=8)), range(8)))
     assert [answer.status for answer in answers] == [200] * 8
     eventually(lambda: quiet.capacity()["running"] == 0)
+
+
+def test_a_replica_that_is_full_is_still_told_from_one_that_is_gone(quiet: Cluster) -> None:
+    """All eight slots are taken: the figures are those of now, and the model takes requests, if only to queue them."""
+
+    def stream(connection: http.client.HTTPConnection) -> bytes:
+        body = json.dumps(endless(stream=True)).encode()
+        connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+        return connection.getresponse().read(10)
+
+    with contextlib.ExitStack() as leaving:
+        connections = [quiet.connect() for _ in range(8)]
+        for connection in connections:
+            leaving.callback(leave, connection)
+        with ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(stream, connections))
+        seen = [quiet.capacity() for _ in range(3)]
+        assert [(each["state"], each["running"], each["replicas_ready"]) for each in seen] == [("ready", 8, 1)] * 3
+        assert _has_metrics(quiet)
+    eventually(lambda: quiet.capacity()["running"] == 0)
+
+
+def _has_metrics(cluster: Cluster) -> bool:
+    return b"vllm:num_requests_running" in cluster.ask("GET", "/ops/metrics").body
 
 
 def test_beyond_replica_and_queue_clients_are_told_when_to_come_back(quiet: Cluster) -> None:
