@@ -25,6 +25,7 @@ from ray.util import get_node_ip_address
 from ray.util.metrics import Counter
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
+from vllm.exceptions import VLLMClientError
 
 from cloud.adapters.serving import store_of
 from cloud.adapters.store import unknown_adapter
@@ -105,8 +106,6 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
     async def model_data(self, model: str) -> dict[str, Any]:
         """GET /v1/models/{model}."""
         base, _, adapter = model.partition(":")
-        if base not in self._model_cards:
-            raise unknown_model()
         await self._require_adapter(model)
         if not adapter:
             return self._card(model)
@@ -141,8 +140,10 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         return self._card(base) | {"id": f"{base}:{name}", "parent": base, "digest": digest}
 
     async def _require_adapter(self, model: str) -> None:
-        """Raises NotFound for an adapter that is not registered, also where none can be called so."""
+        """Raises NotFound for a model or an adapter that is not there, also where none can be called so."""
         base, colon, name = model.partition(":")
+        if base not in self._model_cards:
+            raise unknown_model()
         store = self._adapter_stores.get(base)
         known = False
         if colon and store is not None:
@@ -299,10 +300,17 @@ def ingress_class(args: AppArgs) -> Any:
     )
     if args.tracing.endpoint is not None:
         app.add_middleware(Traced, settings=args.tracing, new_count=span_count)
+    answer_errors(app)
+    return make_fastapi_ingress(Ingress, endpoint_map=_ROUTES, app=app)
+
+
+def answer_errors(app: FastAPI) -> None:
+    """Let every error of `app` leave in the OpenAI envelope."""
     app.add_exception_handler(IsthmusError, on_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    return make_fastapi_ingress(Ingress, endpoint_map=_ROUTES, app=app)
+    app.add_exception_handler(VLLMClientError, on_engine_refusal)
+    app.add_exception_handler(Exception, on_error)
 
 
 def span_count() -> OnSpans:
@@ -326,6 +334,12 @@ async def on_validation_error(request: Request, error: Exception) -> Response:
         names = [part for part in error.errors()[0]["loc"][1:] if isinstance(part, str)]
         param = names[0] if names else None
     return await on_error(request, InvalidRequest("The model cannot take this value.", param=param))
+
+
+async def on_engine_refusal(request: Request, error: Exception) -> Response:
+    """What the request model of the engine refuses by an error of its own kind: as any other field."""
+    param = getattr(error, "parameter", None)
+    return await on_error(request, translated(str(error), 400, param if isinstance(param, str) else None))
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:

@@ -29,6 +29,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("RV-09 messages is an object", {"messages": {}}, "messages"),
     ("too many sequences", {"n": 100}, "n"),
     ("stop id beyond the vocabulary", {"stop_token_ids": [100_000]}, "stop_token_ids"),
+    ("RV-05 what the engine's own model refuses", {"thinking_token_budget": -5}, "thinking_token_budget"),
     ("output over the context", {"max_tokens": 100_000}, "max_tokens"),
     ("prompt over the context", {"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
 ]
