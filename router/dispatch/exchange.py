@@ -14,12 +14,14 @@ import orjson
 from router.audit.account import Attempt
 from router.dispatch import spans
 from router.dispatch.clients import BackendClient, NotPermitted
+from router.dispatch.cooldown import pause_of
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
 from router.dispatch.refusal import MAX_ERROR_BYTES, Refusal, read_refusal
 from router.dispatch.silence import Silence, SilentTooLong
 from router.dispatch.stream import StreamCheck
 from router.dispatch.targets import Access
+from router.dispatch.transcript import EventFilter
 from router.dispatch.verdict import Outcome
 from router.dispatch.wire.answer import Answer
 from router.dispatch.wire.errors import ConnectTimeout, Unreachable, WireError
@@ -108,10 +110,10 @@ class Exchange:
         self._response: Answer | None = None
         new_filter = job.filters.get(self.tier) if job.filters else None
         self._answer = None if new_filter is None else AnswerFilter(new_filter)
-        self._filter = self._answer or job.watch
-        self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=self._filter is not None)
-        if job.watch is not None:
-            job.watch.restart()
+        self._filter: EventFilter | None = self._answer
+        self._watch = job.watch if self._answer is None else None
+        one_by_one = self._answer is not None or self._watch is not None
+        self._check = StreamCheck(typed=job.path in _TYPED, one_by_one=one_by_one)
         self._held: list[bytes] = []
 
     async def open(self, client: BackendClient, access: Access) -> None:
@@ -154,6 +156,9 @@ class Exchange:
             raise RuntimeError("relay before open")
         check = self._check
         events, self._held = self._held, []
+        if self._watch is not None:  # it sees what goes to the client, and nothing of an attempt that came to nothing
+            self._filter = self._watch
+            events = self._filtered(events)
         silence: Silence | None = None
         try:
             while not check.ended:
@@ -218,7 +223,7 @@ class Exchange:
         except WireError:
             raise self._failed(BackendUnreachable("The backend ended the connection before an answer.")) from None
         if response.status != 200:
-            retry_after = response.header("retry-after")
+            retry_after = pause_of(response.header("retry-after"), response.header("retry-after-ms"))
             own_words = self.candidate.zone is not Zone.CLOUD
             refusal = read_refusal(response.status, raw, retry_after=retry_after, own_words=own_words)
             error_ = BackendStatus("The backend failed on this request.", backend_status=response.status)

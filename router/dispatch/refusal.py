@@ -38,6 +38,7 @@ _MESSAGES = {
     415: "The backend does not accept this kind of body.",
     422: "The backend found the request invalid.",
     429: "The backend asks to slow down.",
+    529: "The backend is overloaded.",
 }
 _KINDS = {401: "backend_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {

@@ -26,9 +26,6 @@ _UNEQUAL_FIELDS = (
 class EventFilter(Protocol):
     """Sees whole events on their way to the client."""
 
-    def restart(self) -> None:
-        """Another backend begins: what the last one sent never reached the client."""
-
     def events(self, event: bytes) -> list[bytes]:
         """What goes on for `event`."""
 
@@ -67,10 +64,6 @@ class Transcript:
         """What the client has."""
         return "".join(self._pieces)
 
-    def restart(self) -> None:
-        if not self._pieces:
-            self.frame, self.fit = {}, True
-
     def events(self, event: bytes) -> list[bytes]:
         data = data_of(event)
         if data and data != b"[DONE]":
@@ -85,10 +78,14 @@ class Transcript:
         if not self.frame:
             self.frame = {name: chunk[name] for name in _FRAME if name in chunk}
         choices = chunk.get("choices") or []
-        if len(choices) > 1:
+        if not isinstance(choices, list) or len(choices) > 1:
             self.fit = False
+            return
         for choice in choices:
-            delta = choice.get("delta") or {}
+            delta = (choice.get("delta") or {}) if isinstance(choice, dict) else None
+            if not isinstance(delta, dict) or not isinstance(delta.get("content") or "", str):
+                self.fit = False
+                continue
             if choice.get("finish_reason") is not None or choice.get("index", 0) != 0:
                 self.fit = False
             if any(value for name, value in delta.items() if name not in ("role", "content")):
@@ -129,17 +126,15 @@ class Continuation:
         self._transcript = transcript
         self._before_tokens = transcript.tokens
 
-    def restart(self) -> None:
-        """Nothing of a backend that gave no content was kept."""
-
     def events(self, event: bytes) -> list[bytes]:
         data = data_of(event)
         if not data or data == b"[DONE]":
             return [event]
         chunk = orjson.loads(data)
         opens = False
-        for choice in chunk.get("choices") or []:
-            delta = choice.get("delta")
+        choices = chunk.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            delta = choice.get("delta") if isinstance(choice, dict) else None
             if isinstance(delta, dict) and delta.pop("role", None) is not None:
                 opens = not delta.get("content") and choice.get("finish_reason") is None
         if opens and chunk.get("usage") is None:

@@ -93,5 +93,7 @@ def outcome_of_status(status: int, *, code: str | None, has_retry_after: bool, f
         return Outcome.MODEL_GONE
     if 400 <= status < 500:
         return Outcome.REFUSED_REQUEST
+    if status == 529:  # "overloaded", as several clouds say it
+        return Outcome.BUSY
     # A backend that says when to come back is alive and full; one that does not has failed.
     return Outcome.BUSY if status == 503 and has_retry_after else Outcome.FAILED

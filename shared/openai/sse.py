@@ -5,6 +5,7 @@ Events are cut on bytes and never decoded, so a character split between two netw
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from shared.openai.stencil import Stencil, is_plain
 DONE = b"data: [DONE]\n\n"
 KEEPALIVE = b": keep-alive\n\n"
 MAX_EVENT_BYTES = 4 * 1024 * 1024
+_BLANK_LINE = re.compile(rb"\r\r|(?>\r\n|\n|\r)(?:\r\n|\n|\r(?!\n|\Z))")
+"""A carriage return behind another end of a line may be the first half of the next: it is waited for."""
 _CONTENT_KEYS = frozenset(
     {"content", "reasoning_content", "reasoning", "tool_calls", "function_call", "refusal", "audio"}
 )
@@ -54,14 +57,13 @@ class EventCutter:
 
 
 def _event_end(data: bytearray, start: int) -> int:
-    """Offset after the first blank line at or after `start`, or -1."""
-    lf = data.find(b"\n\n", start)
-    crlf = data.find(b"\r\n\r\n", start)
-    if lf < 0 and crlf < 0:
-        return -1
-    if crlf < 0 or 0 <= lf < crlf:
-        return lf + 2
-    return crlf + 4
+    """Offset after the first blank line at or after `start`, or -1. A line may end in any of three ways (WHATWG HTML,
+    9.2.5), and two that follow one another need not end alike."""
+    if data.find(b"\r", start) < 0:
+        end = data.find(b"\n\n", start)
+        return -1 if end < 0 else end + 2
+    blank = _BLANK_LINE.search(data, start)
+    return -1 if blank is None else blank.end()
 
 
 class EventKind(Enum):
@@ -69,7 +71,7 @@ class EventKind(Enum):
 
     COMMENT = "comment"
     OPENING = "opening"
-    """A chunk with no content yet, such as the role-only one: held back until content comes."""
+    """A chunk with no content yet, such as the role-only one, which may count the prompt: held back till some comes."""
     CONTENT = "content"
     ERROR = "error"
     DONE = "done"
@@ -165,7 +167,7 @@ def _unusual_facts_of(value: dict[str, Any]) -> EventFacts:
             if isinstance(choice, dict):
                 finished = finished or choice.get("finish_reason") is not None
                 content = content or _has_content(choice)
-    if isinstance(usage, dict):
+    if isinstance(usage, dict) and (content or finished or not choices):
         return EventFacts(EventKind.CONTENT, finished, usage)
     if finished:
         return _FINISHED
@@ -195,7 +197,7 @@ def _data_of(event: bytes) -> tuple[bytes, bool]:
     """The joined data lines of an event, and whether its event name is `error`."""
     if event.startswith(b"data: ") and event.count(b"\n") == 2:
         return event[6:].strip(), False
-    lines = event.replace(b"\r\n", b"\n").split(b"\n")
+    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     data = [line[5:].removeprefix(b" ") for line in lines if line.startswith(b"data:")]
     named_error = any(line.startswith(b"event:") and line[6:].strip() == b"error" for line in lines)
     return b"\n".join(data).strip(), named_error

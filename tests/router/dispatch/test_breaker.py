@@ -95,6 +95,7 @@ def test_statuses_mean_what_the_rules_say() -> None:
     assert outcome_of_status(429, code=None, has_retry_after=False) is Outcome.RATE_LIMITED
     assert outcome_of_status(503, code=None, has_retry_after=True) is Outcome.BUSY
     assert outcome_of_status(503, code=None, has_retry_after=False) is Outcome.FAILED
+    assert outcome_of_status(529, code=None, has_retry_after=False) is Outcome.BUSY
     assert outcome_of_status(204, code=None, has_retry_after=False) is Outcome.FAILED
     for status in (400, 401, 403, 404, 409, 413, 422, 451):
         assert outcome_of_status(status, code="x", has_retry_after=False) is Outcome.REFUSED_REQUEST
@@ -165,9 +166,10 @@ def test_a_mistaken_header_does_not_retire_a_backend() -> None:
 @pytest.mark.parametrize(
     "header,expected",
     [("7", 7000), (" 7 ", 7000), ("0", 0), (None, None), ("", None), ("-1", None), ("soon", None), ("٣", None),
+     ("0.4", 400), ("1.0005", 1001), ("1.", None), ("1e3", None), ("9" * 400, MAX_COOL_MS),
      ("9" * 40, MAX_COOL_MS), ("Tue, 14 Nov 2023 22:13:30 GMT", 10_000), ("Tue, 14 Nov 2022 22:13:30 GMT", 0)],
 )  # fmt: skip
-def test_retry_after_in_both_forms(header: str | None, expected: int | None) -> None:
+def test_fo_03_retry_after_in_all_forms(header: str | None, expected: int | None) -> None:
     assert retry_after_ms(header, unix_s=1_700_000_000.0) == expected
 
 

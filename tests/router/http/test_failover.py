@@ -57,6 +57,38 @@ async def test_a_quota_is_shared_by_its_domain(start_router: StartRouter, edge: 
                 assert response.headers["x-isthmus-backend"] == "cloud-3"
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "least_s"),
+    [(429, {"Retry-After": "2.4"}, 3), (429, {"retry-after-ms": "2400"}, 3), (529, {"Retry-After": "7"}, 7)],
+)
+async def test_fo_03_a_pause_is_heeded_in_whatever_form(
+    start_router: StartRouter, cloud: Upstream, status: int, headers: dict[str, str], least_s: int
+) -> None:
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"mode": "only_cloud"})
+    cloud.default = lambda _: answers.failure(status, "rate_limit_exceeded", headers)
+    async with router.ask() as response:
+        assert (response.status, response.headers["Retry-After"]) == (status, str(least_s))
+    async with router.ask() as response:
+        assert response.status in (429, status)
+    assert len(cloud.exchanges) == 1
+
+
+async def test_fo_01_an_opening_that_counts_the_prompt_is_no_content(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream
+) -> None:
+    """Engines asked for continuous usage put it into the role-only chunk too; a break behind that is failed over."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}])
+    await router.report(edge)
+    opening = answers.chunk(role="assistant", content="").replace(
+        b'"choices"', b'"usage":{"prompt_tokens":7,"completion_tokens":0,"total_tokens":7},"choices"'
+    )
+    edge.script(Answer(headers=answers.EVENT_STREAM, writes=(answers.Write(opening),), end=End.RESET))
+    cloud.script(good := answers.stream("Pa", "ris"))
+    async with router.ask(stream=True) as response:
+        assert await response.read() == good.body
+        assert response.headers["x-isthmus-backend"] == "cloud-1"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_bad_requests_open_no_breaker(
     start_router: StartRouter, edge: Upstream, cloud: Upstream, stream: bool

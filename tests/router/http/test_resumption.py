@@ -217,3 +217,29 @@ async def test_a_second_break_goes_on_once_more(start_router: StartRouter, tmp_p
         assert orjson.loads(third.exchanges[0].body)["messages"][-1]["content"] == "abc"
         [record] = await router.records(1)
         assert record["resumed"] == 2
+
+
+async def test_fo_01_what_a_lost_race_said_is_no_part_of_what_goes_on(
+    start_router: StartRouter, tmp_path: Path, edge: Upstream
+) -> None:
+    """The first opens its stream while the second, asked for its silence, already answers; the second breaks."""
+    (tmp_path / "both.yaml").write_text("rules: [{name: both, act: {resume: true, hedge_ms: 50}}]\n")
+    async with Upstream() as second, Upstream() as third:
+        router = await start_router(policy={"file": tmp_path / "both.yaml"})
+        for name, upstream, rate in (("edge-1", edge, 900.0), ("edge-2", second, 800.0), ("edge-3", third, 700.0)):
+            await router.report(upstream, name, models=_model(), decode_tokens_per_s=100.0, prefill_tokens_per_s=rate)
+        opening = _relabelled(answers.broken_stream(end=End.STALL)).writes[0]
+        goes_on = _relabelled(answers.stream("the ", "capital."))
+        silent = Answer(headers=answers.EVENT_STREAM, writes=(Write(opening.data, after_s=0.2),), end=End.STALL)
+        edge.script(silent, goes_on)
+        late = answers.broken_stream("Paris ", "is ", end=End.RESET)
+        second.script(
+            Answer(headers=late.headers, writes=(Write(b": ok\n\n", after_s=0.4), *late.writes), end=late.end)
+        )
+        third.script(goes_on)
+        async with router.ask(stream=True) as response:
+            received = await response.read()
+        text, ids, _ = _read(received)
+        assert text == "Paris is the capital." and ids == {"chatcmpl-scripted"}
+        assert received.endswith(DONE) and b"error" not in received
+        await eventually(lambda: router.in_flight() == 0)

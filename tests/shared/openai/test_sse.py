@@ -68,6 +68,21 @@ def test_sse_01_no_byte_is_lost_or_added_for_any_cuts(texts: list[str], cuts: li
     assert cutter.rest == b""
 
 
+@pytest.mark.parametrize("first", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("second", [b"\n", b"\r\n", b"\r"])
+def test_sse_01_lines_may_end_in_any_way_and_not_alike(first: bytes, second: bytes) -> None:
+    """Every cut of a stream of two events gives both, the last one too, and no blank line is found within a line."""
+    if first == b"\r" and second == b"\n":
+        pytest.skip("these two bytes are one end of a line")
+    event = b": a" + first + b'data: {"choices":[{"text":"hi"}]}' + first + second
+    whole = event + event + b"data: [DONE]\n\n"
+    for cut in range(len(whole)):
+        cutter = EventCutter()
+        got = [*cutter.feed(whole[:cut]), *cutter.feed(whole[cut:])]
+        assert b"".join(got) == whole
+        assert [read_event(each).kind for each in got] == [EventKind.CONTENT, EventKind.CONTENT, EventKind.DONE]
+
+
 def test_an_unfinished_event_is_kept_apart() -> None:
     cutter = EventCutter()
     assert cutter.feed(_event("a") + b'data: {"cho') == [_event("a")]
@@ -95,7 +110,12 @@ def test_an_event_without_end_breaks_the_stream_at_its_bound() -> None:
         (b'data: {"choices":[{"delta":{"refusal":"no"}}]}\n\n', EventFacts(EventKind.CONTENT)),
         (_event("", finish_reason="length"), EventFacts(EventKind.CONTENT, finished=True)),
         (b'data: {"choices":[],"usage":{"a":3}}\n\n', EventFacts(EventKind.CONTENT, usage={"a": 3})),
+        (b'data: {"choices":[{"delta":{"role":"assistant","content":""}}],"usage":{"a":3}}\n\n',
+         EventFacts(EventKind.OPENING)),
+        (b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"a":3}}\n\n',
+         EventFacts(EventKind.CONTENT, usage={"a": 3})),
         (b'data: {"error":{"message":"x"}}\n\n', EventFacts(EventKind.ERROR)),
+        (b'event: error\rdata: {"message":"x"}\r\r', EventFacts(EventKind.ERROR)),
         (b'event: error\ndata: {"message":"x"}\n\n', EventFacts(EventKind.ERROR)),
         (b'event: error\r\ndata: {"message":"x"}\r\n\r\n', EventFacts(EventKind.ERROR)),
         (DONE, EventFacts(EventKind.DONE)),
