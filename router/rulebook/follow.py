@@ -11,7 +11,7 @@ from router.policy.model import Policy
 from router.privacy.recognisers.model import Recogniser
 from router.rulebook.defaults import PolicyDefaults
 from router.rulebook.document import PolicyDocument
-from router.rulebook.load import Vocabulary, looked_for, parse, policy_of, read
+from router.rulebook.load import Vocabulary, parse, policy_of, read, read_whole
 from router.rulebook.week import week_minute
 from shared import logs
 from shared.clock import Clock
@@ -119,8 +119,7 @@ class PolicyFollower:
         """The policy in `raw`, and what it looks for."""
         if raw is None or self._path is None:
             return policy_of(PolicyDocument(), self._base, self._known), ()
-        document = parse(raw, self._path)
-        return policy_of(document, self._base, self._known, self._path, raw), looked_for(document)
+        return read_whole(parse(raw, self._path), self._base, self._known, self._path, raw)
 
     async def _pause(self, interval_s: float) -> None:
         """Return after the interval, or as soon as a reload is asked for."""

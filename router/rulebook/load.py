@@ -114,8 +114,19 @@ def policy_of(
     path: Path | None = None,
     raw: bytes | None = None,
 ) -> Policy:
-    """The policy that `document` says over `base`, the defaults of the settings. `path` and `raw`, where the document
-    was read from, stand in messages.
+    """As `read_whole`, the policy alone."""
+    return read_whole(document, base, known, path, raw)[0]
+
+
+def read_whole(
+    document: PolicyDocument,
+    base: PolicyDefaults,
+    known: Vocabulary,
+    path: Path | None = None,
+    raw: bytes | None = None,
+) -> tuple[Policy, tuple[Recogniser, ...]]:
+    """The policy that `document` says over `base`, the defaults of the settings, and the recognisers of what it looks
+    for. `path` and `raw`, where the document was read from, stand in messages.
 
     Raises:
         SettingsError: a name is not known, a rule lets out more than it says, or a pattern or list of words cannot be
@@ -123,8 +134,8 @@ def policy_of(
     """
     try:
         _refuse_unknown_names(document, replace(known, kinds=known.kinds | document.own_kinds.keys()))
-        looked_for(document)
-        return _built(document, base)
+        own = looked_for(document)
+        return _built(document, base), own
     except SettingsError as error:
         if path is None:
             raise
@@ -137,7 +148,7 @@ def looked_for(document: PolicyDocument) -> tuple[Recogniser, ...]:
     """Recognisers of the patterns and words in `document`.
 
     Raises:
-        SettingsError: one of them cannot be used, which `policy_of` would have refused.
+        SettingsError: one of them cannot be used; `read_whole` says where it stands.
     """
     return tuple(recognisers_of(document.patterns, document.word_lists))
 
