@@ -68,12 +68,12 @@ def test_sse_01_no_byte_is_lost_or_added_for_any_cuts(texts: list[str], cuts: li
     assert cutter.rest == b""
 
 
-@pytest.mark.parametrize("first", [b"\n", b"\r\n", b"\r"])
-@pytest.mark.parametrize("second", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [pair for pair in itertools.product([b"\n", b"\r\n", b"\r"], repeat=2) if b"".join(pair) != b"\r\n"],
+)  # a carriage return and a line feed are one end of a line
 def test_sse_01_lines_may_end_in_any_way_and_not_alike(first: bytes, second: bytes) -> None:
     """Every cut of a stream of two events gives both, the last one too, and no blank line is found within a line."""
-    if first == b"\r" and second == b"\n":
-        pytest.skip("these two bytes are one end of a line")
     event = b": a" + first + b'data: {"choices":[{"text":"hi"}]}' + first + second
     whole = event + event + b"data: [DONE]\n\n"
     for cut in range(len(whole)):
