@@ -46,7 +46,7 @@ class Unauthenticated(ClientError):
 
 
 class Forbidden(ClientError):
-    """The key is known but lacks the scope (403)."""
+    """The caller may not do this: its key lacks the scope, or a page of another site made a browser send it (403)."""
 
     status = 403
     type = "permission_error"
