@@ -176,6 +176,7 @@ class Agent:
             queued=self.admission.queued,
             queue_limit=self.admission.queue_limit,
             slot_wait_s=self.admission.told_wait_s,
+            turn_s=self.admission.told_turn_s,
             prefill_tokens_per_s=self.rates.prefill_tokens_per_s,
             decode_tokens_per_s=self.rates.decode_tokens_per_s,
             memory_available_bytes=self.memory.available_bytes,

@@ -105,6 +105,8 @@ class Heartbeat(_Wire):
     slot_wait_s: float | None = Field(default=None, ge=0)
     """When one more request would have a slot, by what the device knows of those that stand in its line; None: one is
     free, or nobody can tell."""
+    turn_s: float | None = Field(default=None, ge=0)
+    """How long answers lately held their slots, prompt included; None: none was given yet."""
     output_cap_tokens: int | None = Field(default=None, ge=1, le=_MOST)
     memory_available_bytes: int | None = Field(default=None, ge=0, le=_MOST)
     on_mains: bool | None = None
@@ -204,6 +206,8 @@ class BackendSnapshot(NamedTuple):
     answer_tokens: float | None = None
     """Output tokens of an answer there, as this router observed them (EWMA)."""
     slot_wait_s: float | None = None
+    """As in `Heartbeat`."""
+    turn_s: float | None = None
     """As in `Heartbeat`."""
     output_cap_tokens: int | None = None
     temperature_c: float | None = None

@@ -129,6 +129,12 @@ class Admission:
             return None
         return float(f"{self.wait_s():.0e}")
 
+    @property
+    def told_turn_s(self) -> float | None:
+        """How long answers lately held their slots, for routers, to two digits; None: none was seen."""
+        seen_s = self._paces.seen_s(ANSWER.kind)
+        return None if seen_s is None else float(f"{seen_s:.1e}")
+
     @contextlib.asynccontextmanager
     async def slot(
         self, need: int = 1, *, owner: Hashable = None, lane: Hashable | None = None, work: Work = ANSWER

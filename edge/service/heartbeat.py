@@ -59,6 +59,7 @@ class Load:
     queued: int
     queue_limit: int
     slot_wait_s: float | None
+    turn_s: float | None
     prefill_tokens_per_s: float | None
     decode_tokens_per_s: float | None
     memory_available_bytes: int | None
@@ -93,6 +94,7 @@ def build(identity: Identity, load: Load, sequence: int) -> Heartbeat:
         queued=load.queued,
         queue_limit=load.queue_limit,
         slot_wait_s=load.slot_wait_s,
+        turn_s=load.turn_s,
         prefill_tokens_per_s=load.prefill_tokens_per_s,
         decode_tokens_per_s=load.decode_tokens_per_s,
         output_cap_tokens=load.measures.output_cap_tokens,

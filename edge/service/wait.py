@@ -52,10 +52,15 @@ class Paces:
 
     def expected_s(self, kind: str, size: int) -> float:
         """How long turns of that size together are likely to last."""
-        held, sizes = self._seen.get(kind, (Ewma(), Ewma()))
-        if held.value is None or sizes.value is None:
+        seen_s = self.seen_s(kind)
+        if seen_s is None:
             return _GUESS_S if size else 0.0
-        return held.value / sizes.value * size
+        return seen_s * size
+
+    def seen_s(self, kind: str) -> float | None:
+        """How long turns of that kind lasted for each unit of their size; None: there was none."""
+        held, sizes = self._seen.get(kind, (Ewma(), Ewma()))
+        return None if held.value is None or sizes.value is None else held.value / sizes.value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -247,6 +247,7 @@ def _of_report(
         ttft_ms_by_prompt=ledger.ttft_ms_by_prompt,
         answer_tokens=ledger.answer_tokens,
         slot_wait_s=beat.slot_wait_s,
+        turn_s=beat.turn_s,
         output_cap_tokens=beat.output_cap_tokens,
         breaker=breaker,
         cooling_until_ms=cooling_until_ms,

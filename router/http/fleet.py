@@ -130,6 +130,7 @@ def _backend(backend: BackendSnapshot, now_ms: int) -> dict[str, Any]:
         "queued": backend.queued,
         "queue_limit": backend.queue_limit,
         "slot_wait_s": backend.slot_wait_s,
+        "turn_s": backend.turn_s,
         "prefill_tokens_per_s": backend.prefill_tokens_per_s,
         "decode_tokens_per_s": backend.decode_tokens_per_s,
         "ttft_ms": backend.ttft_ms,

@@ -116,7 +116,7 @@ def _passing(columns: Columns, model: ModelColumn, asked: Question) -> Iterator[
     if derived.last_cooling_ms > now_ms:
         yield figures.cooling_until_ms > now_ms, _COOLING
     if derived.any_line:
-        yield (figures.line_ratio > 0) & (_line_ms(columns, asked) > asked.wait_limit_ms), _WAIT
+        yield figures.has_line & (_line_ms(columns, asked) > asked.wait_limit_ms), _WAIT
 
 
 def _line_ms(columns: Columns, asked: Question) -> Floats:
@@ -124,7 +124,8 @@ def _line_ms(columns: Columns, asked: Question) -> Floats:
     figures, need = columns.figures, asked.need
     prompt_ms: Floats = need.prompt_tokens * figures.ms_per_prompt_token
     answer_ms = np.where(np.isnan(figures.answer_ms), need.typical_tokens * figures.tpot_ms, figures.answer_ms)
-    first_ms: Floats = prompt_ms + np.maximum((prompt_ms + answer_ms) * figures.line_ratio, figures.slot_wait_ms)
+    ahead_ms: Floats = (prompt_ms + answer_ms) * figures.wait_ratio + figures.wait_ms
+    first_ms: Floats = prompt_ms + np.maximum(ahead_ms, figures.slot_wait_ms)
     return first_ms
 
 

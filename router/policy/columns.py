@@ -63,11 +63,12 @@ class Figures:
     slots: Ints
     load_ratio: Floats
     wait_ratio: Floats
+    wait_ms: Floats
     ms_per_prompt_token: Floats
     idle_first_ms: Floats
     """One row a prompt bucket."""
     tpot_ms: Floats
-    line_ratio: Floats
+    has_line: Flags
     answer_ms: Floats
     slot_wait_ms: Floats
 
@@ -213,7 +214,7 @@ _DERIVED: tuple[tuple[tuple[str, ...], Callable[..., dict[str, Any]]], ...] = (
     (("idle_first_ms",), _of_first_tokens),
     (("tpot_ms",), _of_tokens),
     (("asleep",), lambda asleep: {"any_asleep": bool(asleep.any())}),
-    (("line_ratio",), lambda line_ratio: {"any_line": bool(line_ratio.any())}),
+    (("has_line",), lambda has_line: {"any_line": bool(has_line.any())}),
     (("received_ms",), lambda received_ms: {"first_received_ms": int(received_ms.min(initial=NEVER_MS))}),
     (("cooling_until_ms",), lambda until_ms: {"last_cooling_ms": int(until_ms.max(initial=-NEVER_MS))}),
 )
@@ -256,9 +257,10 @@ _READ: dict[str, tuple[Any, Callable[[Row], Any]]] = {
     "slots": (np.int64, lambda row: row.slots),
     "load_ratio": (np.float64, lambda row: row.load_ratio),
     "wait_ratio": (np.float64, lambda row: row.wait_ratio),
+    "wait_ms": (np.float64, lambda row: row.wait_ms),
     "ms_per_prompt_token": (np.float64, lambda row: row.ms_per_prompt_token),
     "tpot_ms": (np.float64, lambda row: row.tpot_ms),
-    "line_ratio": (np.float64, lambda row: row.line_ratio),
+    "has_line": (np.bool_, lambda row: row.has_line),
     "answer_ms": (np.float64, lambda row: row.answer_ms),
     "slot_wait_ms": (np.float64, lambda row: row.slot_wait_ms),
 }

@@ -69,6 +69,7 @@ def _question(
     facts: DecisionFacts, fleet: FleetSnapshot, policy: Policy, terms: Terms, by_route: frozenset[Zone], now_ms: int
 ) -> Question:
     need = need_of(facts.request, policy.default_output_tokens, terms.output_cap_tokens)
+    wait_limit_ms = policy.wait_limit_ms(stream=facts.request.stream)
     return Question(
         need,
         permission_rejections(terms.by_privacy, terms.by_rule, by_route, zones.zones_of_mode(terms.mode)),
@@ -79,7 +80,8 @@ def _question(
         price_of(policy.cost, need, cloud=False),
         price_of(policy.cost, need, cloud=True),
         now_ms,
-        policy.wait_limit_ms(stream=facts.request.stream),
+        wait_limit_ms,
+        wait_limit_ms * policy.shared_line_ratio,
     )
 
 

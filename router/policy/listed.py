@@ -8,7 +8,7 @@ from operator import itemgetter
 from router.policy import ordering
 from router.policy.eligibility import lacks_feature
 from router.policy.model import Candidate, Rejected, Rejection
-from router.policy.question import Question, Shortage, Survey
+from router.policy.question import UNHELD_MS, Question, Shortage, Survey
 from router.policy.rows import NOBODYS, UNBOUNDED, Entry, Row, entry_of, in_order, line_ms, row_of, served_in
 from shared.fleet import BackendSnapshot
 
@@ -53,6 +53,7 @@ class Listed:
         rejected: list[Rejected] = []
         counts: dict[Rejection, int] = {}
         able: list[tuple[Row, int]] = []
+        held_ms = UNHELD_MS
         need, forbidden, oldest_ms = asked.need, asked.forbidden, asked.now_ms - asked.stale_after_ms
         certain_tokens, needs_features = need.certain_tokens, bool(need.features)
         for entry in self._of(need.model):
@@ -63,14 +64,16 @@ class Listed:
                     largest = room
                 if needs_features or certain_tokens > room or row.received_ms < oldest_ms or not is_open:
                     reason = _inability(entry, asked)
-                elif row.line_ratio and line_ms(row, need) > asked.wait_limit_ms:  # all that is left of an open one
+                elif row.has_line and line_ms(row, need) > asked.wait_limit_ms:  # all that is left of an open one
                     reason = _WAIT_TOO_LONG
             if reason is None:
                 able.append((row, room))
+                if row.in_cloud:
+                    held_ms = asked.held_ms
             else:
                 rejected.append(_new(Rejected, (row.backend_id, row.zone, reason)))
                 counts[reason] = counts.get(reason, 0) + 1
-        placed = _placed(able, asked)
+        placed = _placed(able, asked, held_ms)
         placed.sort(key=_BY_RANK)
         is_slow, is_trial = _preferred_is_slow(placed, asked.bar), _first_is_trial(placed, asked.bar)
         candidates = tuple([candidate for _, candidate in placed])
@@ -123,12 +126,12 @@ def _inability(entry: Entry, asked: Question) -> Rejection | None:
         return row.by_breaker
     if now_ms < row.cooling_until_ms:
         return _COOLING_DOWN
-    if row.by_heat_or_queue is None and row.line_ratio and line_ms(row, need) > asked.wait_limit_ms:
+    if row.by_heat_or_queue is None and row.has_line and line_ms(row, need) > asked.wait_limit_ms:
         return _WAIT_TOO_LONG
     return row.by_heat_or_queue
 
 
-def _placed(able: list[tuple[Row, int]], asked: Question) -> list[Placed]:
+def _placed(able: list[tuple[Row, int]], asked: Question, held_ms: float) -> list[Placed]:
     """Backends that may and can serve, each with its rank. The figures are those of `rows`."""
     need, edge, cloud, limit, assumed_tpot_ms = (
         asked.need,
@@ -149,11 +152,11 @@ def _placed(able: list[tuple[Row, int]], asked: Question) -> list[Placed]:
         if first_ms is not None:
             output_ms = output_tokens * (assumed_tpot_ms if tpot_ms is None else tpot_ms)
             first_ms = prompt_tokens * row.ms_per_prompt_token + first_ms
-            first_ms += (first_ms + output_ms) * row.wait_ratio
+            first_ms += (first_ms + output_ms) * row.wait_ratio + row.wait_ms
             total_ms = first_ms + output_ms
         if limit is not None and (cap is None or cap > limit):
             cap = limit
-        rank = ordering.rank(row, likely_tokens > room, room, first_ms, total_ms + price.penalty_ms, bar)
+        rank = ordering.rank(row, likely_tokens > room, room, first_ms, total_ms + price.penalty_ms, bar, held_ms)
         values = (row.backend_id, row.zone, row.url, first_ms, tpot_ms, row.level, cap, price.money, price.joules)
         placed.append((rank, _new(Candidate, values)))
     return placed

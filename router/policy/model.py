@@ -188,6 +188,8 @@ class Policy:
     asked (None: any)."""
     whole_wait_ms: float | None = None
     """The same for an answer that is not streamed."""
+    shared_line_ratio: float = 1.0
+    """Share of these times up to which a slow agent's line takes what a cloud could serve as well."""
     looks_for: str | None = None
     """sha256 of the patterns and words that the file looks for, which are not written down themselves."""
 

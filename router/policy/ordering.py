@@ -7,9 +7,10 @@ milliseconds of waiting:
     0 CHOICE      of the preferred tier, meets the SLO (or is on trial), and its tier is not being held back
     1 ALTERNATIVE of the other tier, meets the SLO (or is on trial)
     2 SLOW        measured, but misses the SLO or is held back
-    3 UNMEASURED  nothing known, and its trials are in flight already
-    4 COLD        scaled to zero: must start first
-    5 TIGHT       the estimated prompt and output do not fit; the backend's own count decides
+    3 HELD        of the edge, as slow, and its line is so long that the rest of it is kept for what no cloud may serve
+    4 UNMEASURED  nothing known, and its trials are in flight already
+    5 COLD        scaled to zero: must start first
+    6 TIGHT       the estimated prompt and output do not fit; the backend's own count decides
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from router.policy.model import Mode, Policy, Reason, Route
 from router.policy.rows import Row
 from shared.fleet import Incumbent
 
-CHOICE, ALTERNATIVE, SLOW, UNMEASURED, COLD, TIGHT = range(6)
-HELD_UP = (SLOW, UNMEASURED)
+CHOICE, ALTERNATIVE, SLOW, HELD, UNMEASURED, COLD, TIGHT = range(7)
+HELD_UP = (SLOW, HELD, UNMEASURED)
 """Bands of backends that could serve, but are passed over for their speed."""
 
 Rank = tuple[int, float, float]
@@ -94,10 +95,13 @@ def _bar_of(
     return Bar(preferred, *((first, other) if preferred == _EDGE else (other, first)))
 
 
-def rank(row: Row, is_tight: bool, room_tokens: int, first_ms: float | None, score_ms: float, bar: TierBar) -> Rank:
+def rank(
+    row: Row, is_tight: bool, room_tokens: int, first_ms: float | None, score_ms: float, bar: TierBar, held_ms: float
+) -> Rank:
     """Where an eligible backend stands among the others. `is_tight` says that the request is not expected to fit into
     `room_tokens`, `first_ms` is its predicted time (None: not known), `score_ms` that until the end, its price as
-    waiting time included; `bar` is that of its tier."""
+    waiting time included; `bar` is that of its tier, and `held_ms` how long it may take to the first token in a line
+    that others need more (infinite where no cloud can serve the request)."""
     if is_tight:
         return TIGHT, -room_tokens, row.load
     if row.asleep:
@@ -107,7 +111,8 @@ def rank(row: Row, is_tight: bool, room_tokens: int, first_ms: float | None, sco
             return UNMEASURED, not bar.is_preferred, row.load
         return CHOICE if bar.is_preferred else ALTERNATIVE, -1.0, row.load
     if first_ms > bar.ttft_ms or (row.tpot_ms or 0.0) > bar.tpot_ms:
-        return SLOW, score_ms * bar.keep_ratio, row.load_ratio
+        held = first_ms > held_ms and row.has_line
+        return HELD if held else SLOW, score_ms * bar.keep_ratio, row.load_ratio
     return bar.meets, score_ms * bar.keep_ratio, row.load_ratio
 
 

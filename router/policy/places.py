@@ -9,7 +9,7 @@ import numpy as np
 
 from router.policy.columns import FINE, REJECTIONS, Codes, Columns, Flags, Floats, Ints, ModelColumn
 from router.policy.model import Candidate, Rejected
-from router.policy.ordering import ALTERNATIVE, CHOICE, COLD, HELD_UP, SLOW, TIGHT, UNMEASURED, TierBar
+from router.policy.ordering import ALTERNATIVE, CHOICE, COLD, HELD, HELD_UP, SLOW, TIGHT, UNMEASURED, TierBar
 from router.policy.question import Question
 from shared.fleet import Zone
 
@@ -98,9 +98,10 @@ class Places:
             return self._eligible & figures.asleep & ~self._tight()
         if band == UNMEASURED:
             return self._open & self._unmeasured & (figures.load >= figures.slots)
-        if band == SLOW:
+        if band in (SLOW, HELD):
             fast = [self._fast(tier) & self._rows_of(tier) for tier in ("edge", "cloud")]
-            return self._open & ~self._unmeasured & ~(fast[0] | fast[1])
+            slow = self._open & ~self._unmeasured & ~(fast[0] | fast[1])
+            return slow & self._held() if band == HELD else slow & ~self._held()
         tiers = [tier for tier in ("edge", "cloud") if _bar(self._asked, tier).meets == band]
         if len(tiers) == 2:  # no tier is preferred, and nothing too slow
             good = ~self._unmeasured
@@ -118,6 +119,12 @@ class Places:
         bar = _bar(self._asked, tier)
         return (self.first_ms <= bar.ttft_ms) & ~(self._columns.figures.tpot_ms > bar.tpot_ms)
 
+    def _held(self) -> Flags:
+        """Rows whose line is kept for what no cloud can serve, if one can serve this request."""
+        if not (self._eligible & self._columns.derived.in_cloud).any():
+            return np.zeros(len(self._eligible), dtype=np.bool_)
+        return self._columns.figures.has_line & (self.first_ms > self._asked.held_ms)
+
     def _first_figures(self, band: int) -> Floats | Ints | Flags:
         """What the rows of a band are sorted by, of every row."""
         if band == TIGHT:
@@ -131,7 +138,7 @@ class Places:
     def _second_figures(self, band: int, rows: Ints) -> Floats | Ints:
         """What breaks ties among `rows` of a band."""
         figures = self._columns.figures
-        if band not in (CHOICE, ALTERNATIVE, SLOW):
+        if band not in (CHOICE, ALTERNATIVE, SLOW, HELD):
             return figures.load[rows]
         ratio = figures.load_ratio[rows]
         return np.where(self._unmeasured[rows], figures.load[rows], ratio) if self._any_unmeasured else ratio
@@ -177,6 +184,7 @@ def _predict(columns: Columns, asked: Question) -> tuple[Floats, Floats]:
         output_ms[derived.no_tpot] = need.output_tokens * asked.assumed_tpot_ms
     wait_ms = first_ms + output_ms
     wait_ms *= figures.wait_ratio
+    wait_ms += figures.wait_ms
     first_ms += wait_ms
     output_ms += first_ms
     return first_ms, output_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -22,6 +23,8 @@ class Price:
 
 
 FREE = Price()
+UNHELD_MS = math.inf
+"""`Question.held_ms` where no line is kept for others."""
 
 
 class Question(NamedTuple):
@@ -37,6 +40,9 @@ class Question(NamedTuple):
     cloud: Price
     now_ms: int
     wait_limit_ms: float
+    held_ms: float
+    """Predicted first token from which on a slow agent's line is kept for what no cloud may serve; it counts where a
+    cloud can serve this request."""
 
 
 class Survey(NamedTuple):

@@ -5,13 +5,14 @@ The time to the first of its tokens is a straight line in what a request asks fo
     idle = prompt tokens * ms_per_prompt_token + idle_first_ms[prompt bucket]
 
 where a backend that reports a rate has the slope, and one that is only observed has the constant. The queue ahead is
-served `slots` at a time by requests like this one: with `load` L at S slots, the new one waits (L - S + 1) / S
-(`wait_ratio`) times as long as it takes itself, output included.
+served `slots` at a time: with `load` L at S slots, the new one waits for (L - S + 1) / S turns. An agent says how long
+turns lately lasted there, which makes a time of it (`wait_ms`). Elsewhere those ahead count as like this one:
+it waits that many times as long as it takes itself, output included (`wait_ratio`).
 
 Whether that line is too long to stand in is judged more carefully, because it refuses instead of ordering: only where
-an agent reports its slots and both of its rates (`line_ratio`), never where no line stands, and with the length that
+an agent reports its slots and both of its rates (`has_line`), never where no line stands, and with the length that
 answers there were observed to have (`answer_ms`) in place of the one that this request asks for at most. Those ahead
-may be quite unlike this request, as long lists of texts are: what the agent itself expects counts if it is more.
+may be quite unlike what went before, as long lists of texts are: what the agent itself expects counts if it is more.
 """
 
 from __future__ import annotations
@@ -63,12 +64,14 @@ class Row:
     slots: int
     load_ratio: float
     wait_ratio: float
+    """How often its own time a request waits here; 0 where turns are known to last `wait_ms` in all."""
+    wait_ms: float
     ms_per_prompt_token: float
     idle_first_ms: tuple[float | None, ...]
     """By prompt bucket; None: not measured yet."""
     tpot_ms: float | None
-    line_ratio: float
-    """`wait_ratio` where the line is measured well enough to refuse for its length, else 0."""
+    has_line: bool
+    """Whether a line stands that is measured well enough to refuse for its length."""
     answer_ms: float | None
     """What an answer takes after its first token, as observed; None: nothing was."""
     slot_wait_ms: float
@@ -90,7 +93,8 @@ def row_of(backend: BackendSnapshot) -> Row:
     """The row of a backend."""
     load, slots, speed = eligibility.load_of(backend), backend.slots_total or 1, speed_ratio(backend)
     prefill, decode = backend.prefill_tokens_per_s, backend.decode_tokens_per_s
-    cooling, wait_ratio = backend.cooling_until_ms, max(load - slots + 1, 0) / slots
+    cooling, turns = backend.cooling_until_ms, max(load - slots + 1, 0) / slots
+    turn_s = backend.turn_s
     tpot_ms, observed_tokens = None if decode is None else ms_per_token(decode, speed), backend.answer_tokens
     return Row(
         backend_id=backend.backend_id,
@@ -109,21 +113,22 @@ def row_of(backend: BackendSnapshot) -> Row:
         load=load,
         slots=slots,
         load_ratio=load / slots,
-        wait_ratio=wait_ratio,
+        wait_ratio=turns if turn_s is None else 0.0,
+        wait_ms=0.0 if turn_s is None else turns * turn_s * 1000,
         ms_per_prompt_token=0.0 if prefill is None else ms_per_token(prefill, speed),
         idle_first_ms=_NO_OFFSET if prefill is not None else _observed_ms(backend, speed),
         tpot_ms=tpot_ms,
-        line_ratio=wait_ratio if _is_measured(backend) else 0.0,
+        has_line=turns > 0 and _is_measured(backend),
         answer_ms=None if tpot_ms is None or observed_tokens is None else observed_tokens * tpot_ms,
         slot_wait_ms=(backend.slot_wait_s or 0.0) * 1000,
     )
 
 
 def line_ms(row: Row, need: Need) -> float:
-    """Time until the first token of a request that stands in the line of `row`, whose `line_ratio` is not 0."""
+    """Time until the first token of a request that stands in the line of `row`, which has one."""
     prompt_ms = need.prompt_tokens * row.ms_per_prompt_token
     answer_ms = need.typical_tokens * (row.tpot_ms or 0.0) if row.answer_ms is None else row.answer_ms
-    return prompt_ms + max((prompt_ms + answer_ms) * row.line_ratio, row.slot_wait_ms)
+    return prompt_ms + max((prompt_ms + answer_ms) * row.wait_ratio + row.wait_ms, row.slot_wait_ms)
 
 
 def entry_of(row: Row, served: ServedModel | None) -> Entry:

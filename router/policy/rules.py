@@ -29,6 +29,7 @@ def build_policy(
     time_zone: str = "UTC",
     stream_wait_ms: float | None = None,
     whole_wait_ms: float | None = None,
+    shared_line_ratio: float = 1.0,
     looks_for: str | None = None,
 ) -> Policy:
     """The policy for these settings, with its digest. A class that is not named is `edge_only`.
@@ -55,6 +56,7 @@ def build_policy(
         time_zone=time_zone,
         stream_wait_ms=stream_wait_ms,
         whole_wait_ms=whole_wait_ms,
+        shared_line_ratio=shared_line_ratio,
         looks_for=looks_for,
     )
     return replace(policy, digest=digest_of(policy))

@@ -14,13 +14,16 @@ from shared.fleet import Zone
 from shared.privacy import Action, PrivacyClass
 
 Read = Callable[[Any], Any]
+_BEFORE: Mapping[str, Any] = {"looks_for": None, "shared_line_ratio": 1.0}
+"""What held before there were such fields: it is not written, so that policies of that time keep their names."""
 
 
 def written_down(policy: Policy) -> dict[str, Any]:
     """A policy without its digest; the same for equal policies."""
     values = {name: _plain(value) for name, value in asdict(policy).items() if name != "digest"}
-    if policy.looks_for is None:  # so that policies that were written down before there was such a thing stay the same
-        del values["looks_for"]
+    for name, before in _BEFORE.items():
+        if getattr(policy, name) == before:
+            del values[name]
     return {**values, "actions": {str(each): str(action) for each, action in policy.actions}}
 
 

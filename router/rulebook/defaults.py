@@ -68,4 +68,11 @@ class PolicyDefaults(Frozen):
         gt=0,
         description="The same for answers that are not streamed. Unset: timeouts.answer_s.",
     )
+    shared_line_ratio: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Share of those limits up to which the line of an edge agent that misses the objective takes "
+        "requests that a cloud could serve as well; the rest is kept for those that it could not. 1: nothing is kept.",
+    )
     dwell_ms: int = Field(5_000, ge=0, description="How long a tier stays in use before a return is considered.")

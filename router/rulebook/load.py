@@ -169,6 +169,7 @@ def _built(document: PolicyDocument, base: PolicyDefaults) -> Policy:
         time_zone=document.time_zone,
         stream_wait_ms=_ms(defaults.stream_wait_limit_s),
         whole_wait_ms=_ms(defaults.whole_wait_limit_s),
+        shared_line_ratio=defaults.shared_line_ratio,
         looks_for=digest_of(document.patterns, document.word_lists),
     )
 

@@ -79,6 +79,7 @@ def _load(state: EngineState = EngineState.READY, **fields: object) -> Load:
         "queued": 0,
         "queue_limit": 4,
         "slot_wait_s": None,
+        "turn_s": None,
         "prefill_tokens_per_s": None,
         "decode_tokens_per_s": None,
         "memory_available_bytes": None,

@@ -124,6 +124,18 @@ async def test_routers_are_told_while_no_slot_is_free() -> None:
         assert admission.told_wait_s is None
 
 
+async def test_routers_are_told_how_long_turns_last() -> None:
+    clock = ManualClock()
+    admission = Admission(slots=1, queue_limit=2, clock=clock)
+    assert admission.told_turn_s is None
+    async with admission.slot(work=Work("texts", size=40)):
+        await clock.advance(80)
+    assert admission.told_turn_s is None  # texts say nothing of answers
+    async with admission.slot():
+        await clock.advance(2.345)
+    assert admission.told_turn_s == 2.3
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_what_is_predicted_happens(seed: int) -> None:
     """Where every turn lasts as long as the ones before, whatever the owners, lists and slots."""

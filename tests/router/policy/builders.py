@@ -120,6 +120,7 @@ def backends(draw: st.DrawFn, backend_id: str = "b") -> BackendSnapshot:
         ttft_ms=draw(st.none() | st.floats(1, 9_000)),
         answer_tokens=draw(st.none() | st.floats(1, 900)),
         slot_wait_s=draw(st.none() | st.floats(0, 900)),
+        turn_s=draw(st.none() | st.floats(0, 90)),
         ttft_ms_by_prompt=draw(st.just(()) | st.tuples(*[st.none() | st.floats(1, 9_000)] * 4)),
         output_cap_tokens=draw(st.none() | st.integers(1, 500)),
         breaker=draw(st.sampled_from([Breaker.CLOSED, *Breaker])),
@@ -200,6 +201,7 @@ def policies() -> st.SearchStrategy[Policy]:
         rules=rules(),
         stream_wait_ms=st.none() | st.floats(1, 90_000),
         whole_wait_ms=st.none() | st.floats(1, 90_000),
+        shared_line_ratio=st.floats(0, 1),
     )
 
 

@@ -45,6 +45,7 @@ def drawn_backend(draw: Random, backend_id: str) -> BackendSnapshot:
         ttft_ms_by_prompt=draw.choice([(), by_prompt]),
         answer_tokens=_maybe(draw, draw.choice([9.0, 200.0]), 0.5),
         slot_wait_s=_maybe(draw, draw.choice([0.0, 2.0, 900.0]), 0.5),
+        turn_s=_maybe(draw, draw.choice([0.2, 3.0, draw.uniform(0.01, 90)]), 0.5),
         output_cap_tokens=_maybe(draw, draw.randint(1, 500), 0.3),
         breaker=draw.choice(list(Breaker)) if draw.random() < 0.15 else Breaker.CLOSED,
         cooling_until_ms=_maybe(draw, NOW_MS + draw.choice([-5, 0, 1, 4_000]), 0.1),
@@ -81,6 +82,7 @@ def drawn_policy(draw: Random) -> Policy:
         cost=Cost(*price, draw.choice([0.0, 400.0]), draw.choice([0.0, 9.0])),
         rules=(Rule("r", Match(), act),) if draw.random() < 0.4 else (),
         stream_wait_ms=_maybe(draw, draw.choice([300.0, 3_000.0, 30_000.0])),
+        shared_line_ratio=draw.choice([0.0, 0.5, 1.0]),
     )
 
 

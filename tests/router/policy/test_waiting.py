@@ -12,9 +12,9 @@ from router.policy.decision import decide
 from router.policy.model import Decision, DecisionFacts, Mode, Policy, Reason, Rejection
 from router.policy.refusal import refusal
 from shared.errors import NoCapacity, PrivacyUnavailable
-from shared.fleet import BackendSnapshot, Zone
+from shared.fleet import BackendSnapshot, BackendState, Breaker, Zone
 from shared.privacy import PrivacyClass
-from tests.router.policy.builders import NOW_MS, backend, facts, fleet, policy
+from tests.router.policy.builders import NOW_MS, backend, facts, fleet, policy, served
 
 # 100 prompt tokens at 400/s are 250 ms, 50 output tokens at 100/s are 500 ms: a place in the line costs 750 ms.
 SLOTS, QUEUED = 1, 60
@@ -101,6 +101,32 @@ def test_an_agent_knows_better_what_stands_in_its_line(slot_wait_s: float | None
     assert len(_both(PERSONAL, _policy(), line).candidates) == candidates
 
 
+@pytest.mark.parametrize(("turn_s", "candidates"), [(0.4, 1), (0.48, 1), (0.5, 0), (2.0, 0)])
+def test_those_ahead_take_as_long_as_turns_lately_took(turn_s: float, candidates: int) -> None:
+    """At 60 in the line: 250 + 61 turns, however long this request would take itself."""
+    assert len(_both(PERSONAL, _policy(), _lined(turn_s=turn_s)).candidates) == candidates
+
+
+def test_a_long_prompt_behind_short_ones_waits_for_short_ones() -> None:
+    """Five chats of a second each stand ahead of 2,000 tokens of prompt: 5,000 + 6,000 ms, not 5,000 + 6 * 5,500."""
+    asked = facts(PrivacyClass.PERSONAL, prompt_tokens=2_000)
+    assert _both(asked, _policy(), _lined(queued=5)).reason is Reason.NO_CAPACITY
+    taken = _both(asked, _policy(), _lined(queued=5, turn_s=1.0))
+    assert [candidate.predicted_ttft_ms for candidate in taken.candidates] == [11_000.0]
+
+
+def test_a_short_prompt_behind_long_ones_waits_for_long_ones() -> None:
+    """The line of one agent moves by 20 s, that of the other by 1 s, with as many in both."""
+    slow, fast = _lined("a", queued=0, turn_s=20.0), _lined("b", queued=0, turn_s=1.0)
+    decision = _both(PERSONAL, _policy(), slow, fast)
+    assert [(c.backend_id, c.predicted_ttft_ms) for c in decision.candidates] == [("b", 1_250.0), ("a", 20_250.0)]
+
+
+def test_turns_do_not_matter_where_a_slot_is_free() -> None:
+    decision = _both(PERSONAL, _policy(), backend("edge", turn_s=50.0))
+    assert [candidate.predicted_ttft_ms for candidate in decision.candidates] == [250.0]
+
+
 def test_the_time_to_come_back_is_the_agents_too() -> None:
     assert _both(PERSONAL, _policy(), _lined(queued=2, slot_wait_s=40.0)).retry_after_s == 11  # 250 + 40,000 - 30,000
 
@@ -122,6 +148,50 @@ def test_another_agent_or_the_cloud_takes_what_may_go_there() -> None:
     assert [c.backend_id for c in decision.candidates] == ["near"]
     public = _both(facts(), _policy(), _lined(), backend("cloud", Zone.CLOUD))
     assert [c.backend_id for c in public.candidates] == ["cloud"] and public.reason is Reason.EDGE_TOO_SLOW
+
+
+def _slow_cloud(**changes: Any) -> BackendSnapshot:
+    return backend("cloud", Zone.CLOUD, **{"ttft_ms": 60_000.0, **changes})
+
+
+def _order(asked: DecisionFacts, rules: Policy, *backends: BackendSnapshot) -> list[str]:
+    return [candidate.backend_id for candidate in _both(asked, rules, *backends).candidates]
+
+
+def test_a_part_of_the_line_is_kept_for_what_no_cloud_may_serve() -> None:
+    """Public text fills a slow agent's line up to half of 30 s, however slow the cloud is; personal data all of it."""
+    rules = _policy(shared_line_ratio=0.5)
+    short, long = _lined(queued=13, turn_s=1.0), _lined(queued=15, turn_s=1.0)  # 14,250 and 16,250 ms
+    assert _order(facts(), rules, short, _slow_cloud()) == ["edge", "cloud"]
+    assert _order(facts(), rules, long, _slow_cloud()) == ["cloud", "edge"]
+    assert _both(facts(), rules, long, _slow_cloud()).reason is Reason.EDGE_TOO_SLOW
+    assert _order(PERSONAL, rules, long, _slow_cloud()) == ["edge"]
+    assert _order(facts(), _policy(shared_line_ratio=1.0), long, _slow_cloud()) == ["edge", "cloud"]
+
+
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        {"state": BackendState.FAILED},
+        {"models": (served(model="other"),)},
+        {"models": (served(features=("logprobs",)),)},
+        {"breaker": Breaker.OPEN},
+    ],
+)
+def test_nothing_is_kept_where_no_cloud_can_serve(cloud: dict[str, Any]) -> None:
+    asked = facts(features=frozenset({"tools"}))
+    slow, long = _lined("slow", queued=0, turn_s=19.0), _lined("long", queued=15, turn_s=1.0)  # 19,250 and 16,250 ms
+    assert _order(asked, _policy(shared_line_ratio=0.1), slow, long, _slow_cloud(**cloud)) == ["long", "slow"]
+
+
+def test_an_agent_within_the_objective_keeps_its_place() -> None:
+    fast = _lined(queued=0, turn_s=1.0)
+    assert _order(facts(), _policy(shared_line_ratio=0.0), fast, _slow_cloud(ttft_ms=5.0)) == ["edge", "cloud"]
+
+
+def test_a_line_that_is_not_measured_is_not_kept() -> None:
+    unmeasured = _lined(queued=20, decode_tokens_per_s=None, ttft_ms=20_000.0)
+    assert _order(facts(), _policy(shared_line_ratio=0.0), unmeasured, _slow_cloud(ttft_ms=10**9)) == ["edge", "cloud"]
 
 
 def test_a_clouds_line_is_never_too_long() -> None:
