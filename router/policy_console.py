@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 from rich.console import Console
+from rich.text import Text
 
 import router
 from router.audit.proposal import Proposal
@@ -100,7 +101,7 @@ def show_cases(files: Iterable[tuple[Path, PolicyDocument, Policy]], scanner: Sc
     console = Console()
     table = table_of("policy", "tier", "rule", "verdict", "case")
     for path, result in tried:
-        verdict = "[red]failed[/]" if result.faults else "[green]ok[/]"
+        verdict = Text("failed", style="red") if result.faults else Text("ok", style="green")
         table.add_row(path.stem, result.tier, or_dash(result.rule), verdict, "\n  ".join((result.name, *result.faults)))
     console.print(table if tried else "There is no case in this file: add some under `cases`.", markup=True)
     if tried:

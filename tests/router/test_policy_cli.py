@@ -57,6 +57,11 @@ def test_the_shipped_examples_pass_their_cases() -> None:
     assert {Path(case["file"]) for case in tried["cases"]} == set(examples())
 
 
+def test_a_verdict_is_a_word_and_no_markup(file: Path) -> None:
+    shown = run_now("policy", "test", str(file))
+    assert " ok" in shown.output and "[" not in shown.output
+
+
 @pytest.mark.parametrize("path", examples(), ids=lambda path: path.stem)
 def test_each_example_is_valid_and_can_be_shown(path: Path) -> None:
     assert run_now("policy", "check", str(path)).code == 0
