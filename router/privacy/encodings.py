@@ -45,15 +45,24 @@ _LINE_ENDS = re.compile(r"\r?\n")
 _MEDIA = re.compile(
     r"data:(?!text/)[a-z]+/[A-Za-z0-9.+\-]{1,64}(?:;[a-z]+=[A-Za-z0-9\-]{1,32})?;base64,(?P<head>[A-Za-z0-9+/_\-]{64})"
 )
+_FILES = (
+    *("JVBERi0", "iVBORw0KGgo", "/9j/4", "/9j/2", "R0lGODdh", "R0lGODlh", "SUkqA", "TU0AK"),  # PDF and pictures
+    *("UEsDB", "H4sIA", "N3q8ry", "UmFyIRoH", "/Td6WFo", "QlpoO", "KLUv/"),  # archives, and documents that are one
+    *("0M8R4KGx", "T2dnUw", "SUQzA", "SUQzB", "ZkxhQ", "GkXfo"),  # older office documents, sound, films
+)
+"""How files begin that hold bytes and no text, in base64 (the magic numbers of file(1))."""
+_LEAST_FILE = 64
+"""A shorter word may be the mark of a sort of file, and holds nothing."""
 MEDIA_TRIGGER = rb";base64,[A-Za-z0-9+/_\-]{64}"
 
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Triggers for the one-pass database, and the decoder behind them."""
+    """Triggers for the one-pass database, and the decoder behind them: the views that it finds, and None for what it
+    cannot read."""
 
     triggers: tuple[bytes, ...]
-    decode: Callable[[View], Iterator[View]]
+    decode: Callable[[View], Iterator[View | None]]
 
 
 def holds_media(text: str) -> bool:
@@ -81,12 +90,14 @@ def _plain(match: re.Match[str]) -> str:
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
 
-def _base64(view: View) -> Iterator[View]:
+def _base64(view: View) -> Iterator[View | None]:
     for match in _BASE64.finditer(view.text):
         word = _LINE_ENDS.sub("", match.group())
         text = _text_in(word) or _base32(word)
         if text:
             yield View(text, _whole(view, match.span()))
+        elif len(word) >= _LEAST_FILE and word.replace("-", "+").replace("_", "/").startswith(_FILES):
+            yield None
         else:
             yield from _base64_pieces(view, match.span())
 

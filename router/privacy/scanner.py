@@ -112,7 +112,7 @@ class Scanner:
             elif number == self._media:
                 run.unread = run.unread or encodings.holds_media(view.text)
             else:
-                for inner in self._decoded(view, number):
+                for inner in self._decoded(run, view, number):
                     if depth == 0:
                         raise _Stopped("overflow")
                     self._scan_view(run, text, inner, depth - 1)
@@ -123,8 +123,11 @@ class Scanner:
                 span = finding.start, finding.end
                 self._note(run, text, view, span, finding.kind, finding.score, privacy_class)
 
-    def _decoded(self, view: View, number: int) -> Iterator[View]:
+    def _decoded(self, run: _Run, view: View, number: int) -> Iterator[View]:
         for inner in encodings.ALL[number - len(self._recognisers)].decode(view):
+            if inner is None:
+                run.unread = True
+                continue
             folded = self._folder.view(inner.text)
             yield View(folded.text, lambda span, f=folded, i=inner: i.to_sent(f.to_sent(span)))  # type: ignore[misc]
 

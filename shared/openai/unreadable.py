@@ -12,9 +12,11 @@ from typing import Any
 _MEDIA = frozenset(
     {"image_url", "input_image", "input_audio", "file", "input_file", "video_url", "audio_url", "image", "images"}
     | {"video", "videos", "audio", "audios", "input_video", "file_data", "file_id", "file_url"}
-    | {"image_pil", "multi_modal_data", "encrypted_content", "redacted_thinking"}
+    | {"base64", "image_pil", "multi_modal_data", "encrypted_content", "redacted_thinking"}
 )
 """Tags of parts that are media, and the keys under which they stand."""
+_READ_SOURCES = ("text", "content")
+"""Sources of a document of the messages API that hold its text, or parts that are looked at one by one."""
 _NUMBERED = re.compile(
     r"(?:(?:prompt|inputs?|images?|audios?|videos?|encoder|decoder)_)+(?:token_ids|tokens?|ids|embeds?|embeddings?)"
     r"|token_ids"
@@ -45,12 +47,21 @@ def has_undecodable(body: dict[str, Any]) -> bool:
         if type(node) is dict:
             # A schema may have a property named `type`; only a part's own tag is a string.
             if not _PLAIN.issuperset(node) and (
-                _is_tag(node.get("type")) or (named and any(_is_media(key, value) for key, value in node.items()))
+                _is_part(node) or (named and any(_is_media(key, value) for key, value in node.items()))
             ):
                 return True
             node = node.values()
         pending.extend([(value, named) for value in node if type(value) is dict or type(value) is list])
     return False
+
+
+def _is_part(node: dict[str, Any]) -> bool:
+    """Whether a part's own tag says that it is media, or a document whose text is not in it."""
+    tag = node.get("type")
+    if tag == "document" and "source" in node:
+        source = node["source"]
+        return not isinstance(source, dict) or source.get("type") not in _READ_SOURCES
+    return _is_tag(tag)
 
 
 def _is_tag(tag: Any) -> bool:

@@ -11,6 +11,14 @@ from shared.openai.unreadable import has_undecodable
 _USER = {"role": "user", "content": "hello"}
 
 
+_PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0"}}
+
+
+def _document(source: Any) -> dict[str, Any]:
+    """A document as the messages API has it."""
+    return _chat({"role": "user", "content": [{"type": "document", "title": "Letter", "source": source}]})
+
+
 def _chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": list(messages or (_USER,)), **more}
 
@@ -34,10 +42,21 @@ def _chat(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
         _chat(inputs_embeds=[[0.5, 0.25]]),
         _chat(extra={"multi_modal_data": {"image": "AAAA"}}),
         _chat(audio="AAAA"),
+        _document({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0"}),
+        _document({"type": "url", "url": "https://example.org/letter.pdf"}),
+        _document({"type": "file", "file_id": "file_1"}),
+        _document({"type": "a kind of tomorrow"}),
+        _document({"type": ["text"]}),
+        _document("https://example.org/letter.pdf"),
+        _document({"type": "content", "content": [{"type": "image", "source": {"type": "base64", "data": "iVBOR"}}]}),
+        _chat({"role": "user", "content": [{"type": "tool_result", "content": [_PDF]}]}),
+        _chat({"role": "user", "content": [{"type": "new", "source": {"type": "base64", "data": "JVBERi0"}}]}),
+        _chat({"role": "user", "content": [{"type": "new", "base64": "JVBERi0"}]}),
     ],
     ids=str,
 )
 def test_what_no_scanner_can_read_is_said_so(body: dict[str, Any]) -> None:
+    """PI-09: what was not scanned is unknown."""
     assert has_undecodable(body)
 
 
@@ -59,6 +78,10 @@ def test_what_no_scanner_can_read_is_said_so(body: dict[str, Any]) -> None:
             ]
         ),
         _chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": {"type": {}}}}}]),
+        _document({"type": "text", "media_type": "text/plain", "data": "a letter"}),
+        _document({"type": "content", "content": [{"type": "text", "text": "a letter"}]}),
+        _chat({"role": "user", "content": [{"type": "document", "text": "a letter"}]}),
+        _chat(tools=[{"type": "function", "function": {"name": "f", "parameters": {"properties": {"base64": {}}}}}]),
     ],
     ids=str,
 )
