@@ -102,10 +102,10 @@ class Heartbeat(_Wire):
     queue_limit: int | None = Field(default=None, ge=0, le=_MOST)
     prefill_tokens_per_s: float | None = Field(default=None, gt=0)
     decode_tokens_per_s: float | None = Field(default=None, gt=0)
-    slot_wait_s: float | None = Field(default=None, ge=0)
+    slot_wait_s: float | None = Field(default=None, ge=0, le=86_400)
     """When one more request would have a slot, by what the device knows of those that stand in its line; None: one is
     free, or nobody can tell."""
-    turn_s: float | None = Field(default=None, ge=0)
+    turn_s: float | None = Field(default=None, ge=0, le=86_400)
     """How long answers lately held their slots, prompt included; None: none was given yet."""
     output_cap_tokens: int | None = Field(default=None, ge=1, le=_MOST)
     memory_available_bytes: int | None = Field(default=None, ge=0, le=_MOST)

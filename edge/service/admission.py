@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass, field
 
 from edge.service.line import FairLine
-from edge.service.wait import ANSWER, Paces, Part, Work, part_of, room_s, turn_s
+from edge.service.wait import ANSWER, HORIZON_S, Paces, Part, Work, part_of, room_s, turn_s
 from shared.clock import Clock
 from shared.errors import CapacityError, QueueFull
 
@@ -133,7 +133,7 @@ class Admission:
     def told_turn_s(self) -> float | None:
         """How long answers lately held their slots, for routers, to two digits; None: none was seen."""
         seen_s = self._paces.seen_s(ANSWER.kind)
-        return None if seen_s is None else float(f"{seen_s:.1e}")
+        return None if seen_s is None else float(f"{min(seen_s, HORIZON_S):.1e}")
 
     @contextlib.asynccontextmanager
     async def slot(

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from router.policy.columns import CODE_OF, FINE, ZONES, Codes, Columns, Flags, Floats, ModelColumn
+from router.policy.columns import CODE_OF, FINE, ZONES, Codes, Columns, Flags, ModelColumn
 from router.policy.eligibility import lacks_feature
 from router.policy.model import Rejection
-from router.policy.places import CandidateRows, Places, RejectedRows
+from router.policy.places import CandidateRows, Places, RejectedRows, line_ms
 from router.policy.question import Question, Shortage, Survey
 from router.policy.rows import UNBOUNDED
 from shared.fleet import Zone
@@ -79,7 +79,7 @@ class Bulk:
     def _excess_ms(self, asked: Question, waiting: Flags) -> float | None:
         if not waiting.any():
             return None
-        return float(_line_ms(self._columns, asked)[waiting].min()) - asked.wait_limit_ms
+        return float(line_ms(self._columns, asked)[waiting].min()) - asked.wait_limit_ms
 
 
 def _verdict(columns: Columns, model: ModelColumn, asked: Question) -> _Verdict:
@@ -116,17 +116,7 @@ def _passing(columns: Columns, model: ModelColumn, asked: Question) -> Iterator[
     if derived.last_cooling_ms > now_ms:
         yield figures.cooling_until_ms > now_ms, _COOLING
     if derived.any_line:
-        yield figures.has_line & (_line_ms(columns, asked) > asked.wait_limit_ms), _WAIT
-
-
-def _line_ms(columns: Columns, asked: Question) -> Floats:
-    """`rows.line_ms` of every row; it counts where a line stands."""
-    figures, need = columns.figures, asked.need
-    prompt_ms: Floats = need.prompt_tokens * figures.ms_per_prompt_token
-    answer_ms = np.where(np.isnan(figures.answer_ms), need.typical_tokens * figures.tpot_ms, figures.answer_ms)
-    ahead_ms: Floats = (prompt_ms + answer_ms) * figures.wait_ratio + figures.wait_ms
-    first_ms: Floats = prompt_ms + np.maximum(ahead_ms, figures.slot_wait_ms)
-    return first_ms
+        yield figures.has_line & (line_ms(columns, asked) > asked.wait_limit_ms), _WAIT
 
 
 def _with(codes: Codes, flags: Flags, code: int) -> Codes:

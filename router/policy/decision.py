@@ -9,7 +9,7 @@ from router.policy.eligibility import permission_rejections
 from router.policy.listed import Listed
 from router.policy.model import Candidate, Decision, DecisionFacts, Policy, Reason, Rejection, Route
 from router.policy.need import need_of
-from router.policy.question import Question, Shortage, Survey, View, price_of
+from router.policy.question import UNHELD_MS, Question, Shortage, Survey, View, price_of
 from router.policy.terms import Terms, terms_of
 from shared.fleet import FleetSnapshot, Zone
 from shared.privacy import Action
@@ -81,7 +81,7 @@ def _question(
         price_of(policy.cost, need, cloud=True),
         now_ms,
         wait_limit_ms,
-        wait_limit_ms * policy.shared_line_ratio,
+        wait_limit_ms * policy.shared_line_ratio if 0 < wait_limit_ms < UNHELD_MS else UNHELD_MS,
     )
 
 
@@ -123,6 +123,6 @@ def _retry_after_s(shortage: Shortage, now_ms: int) -> int:
     """Whole seconds until the first cooling backend may be asked again, or the shortest line is short enough; 1 where
     another may be free sooner."""
     if shortage.excess_ms is not None:
-        return min(max(1, math.ceil(shortage.excess_ms / 1000)), _LONGEST_RETRY_S)
+        return max(1, math.ceil(min(shortage.excess_ms / 1000, _LONGEST_RETRY_S)))
     until_ms = shortage.cooling_until_ms
     return 1 if until_ms is None else max(1, -(-(until_ms - now_ms) // 1000))

@@ -8,6 +8,7 @@ from operator import itemgetter
 from router.policy import ordering
 from router.policy.eligibility import lacks_feature
 from router.policy.model import Candidate, Rejected, Rejection
+from router.policy.need import Need
 from router.policy.question import UNHELD_MS, Question, Shortage, Survey
 from router.policy.rows import NOBODYS, UNBOUNDED, Entry, Row, entry_of, in_order, line_ms, row_of, served_in
 from shared.fleet import BackendSnapshot
@@ -68,7 +69,7 @@ class Listed:
                     reason = _WAIT_TOO_LONG
             if reason is None:
                 able.append((row, room))
-                if row.in_cloud:
+                if row.in_cloud and _comes_before_held(row, room, need):
                     held_ms = asked.held_ms
             else:
                 rejected.append(_new(Rejected, (row.backend_id, row.zone, reason)))
@@ -156,10 +157,17 @@ def _placed(able: list[tuple[Row, int]], asked: Question, held_ms: float) -> lis
             total_ms = first_ms + output_ms
         if limit is not None and (cap is None or cap > limit):
             cap = limit
-        rank = ordering.rank(row, likely_tokens > room, room, first_ms, total_ms + price.penalty_ms, bar, held_ms)
+        is_held = row.has_line and held_ms < UNHELD_MS and line_ms(row, need) > held_ms
+        rank = ordering.rank(row, likely_tokens > room, room, first_ms, total_ms + price.penalty_ms, bar, is_held)
         values = (row.backend_id, row.zone, row.url, first_ms, tpot_ms, row.level, cap, price.money, price.joules)
         placed.append((rank, _new(Candidate, values)))
     return placed
+
+
+def _comes_before_held(row: Row, room: int, need: Need) -> bool:
+    """Whether a cloud that can serve is awake, has room and can be judged: it stands before what is held."""
+    is_judged = row.load < row.slots or row.idle_first_ms[need.bucket] is not None
+    return is_judged and not row.asleep and need.likely_tokens <= room
 
 
 def _preferred_is_slow(placed: list[Placed], bar: ordering.Bar) -> bool:

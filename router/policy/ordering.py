@@ -96,12 +96,12 @@ def _bar_of(
 
 
 def rank(
-    row: Row, is_tight: bool, room_tokens: int, first_ms: float | None, score_ms: float, bar: TierBar, held_ms: float
+    row: Row, is_tight: bool, room_tokens: int, first_ms: float | None, score_ms: float, bar: TierBar, is_held: bool
 ) -> Rank:
     """Where an eligible backend stands among the others. `is_tight` says that the request is not expected to fit into
     `room_tokens`, `first_ms` is its predicted time (None: not known), `score_ms` that until the end, its price as
-    waiting time included; `bar` is that of its tier, and `held_ms` how long it may take to the first token in a line
-    that others need more (infinite where no cloud can serve the request)."""
+    waiting time included; `bar` is that of its tier, and `is_held` says that what is left of its line is kept for
+    others."""
     if is_tight:
         return TIGHT, -room_tokens, row.load
     if row.asleep:
@@ -111,8 +111,7 @@ def rank(
             return UNMEASURED, not bar.is_preferred, row.load
         return CHOICE if bar.is_preferred else ALTERNATIVE, -1.0, row.load
     if first_ms > bar.ttft_ms or (row.tpot_ms or 0.0) > bar.tpot_ms:
-        held = first_ms > held_ms and row.has_line
-        return HELD if held else SLOW, score_ms * bar.keep_ratio, row.load_ratio
+        return HELD if is_held else SLOW, score_ms * bar.keep_ratio, row.load_ratio
     return bar.meets, score_ms * bar.keep_ratio, row.load_ratio
 
 

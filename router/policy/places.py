@@ -10,7 +10,7 @@ import numpy as np
 from router.policy.columns import FINE, REJECTIONS, Codes, Columns, Flags, Floats, Ints, ModelColumn
 from router.policy.model import Candidate, Rejected
 from router.policy.ordering import ALTERNATIVE, CHOICE, COLD, HELD, HELD_UP, SLOW, TIGHT, UNMEASURED, TierBar
-from router.policy.question import Question
+from router.policy.question import UNHELD_MS, Question
 from shared.fleet import Zone
 
 _HEAD = 16
@@ -84,7 +84,7 @@ class Places:
         first = self._first_figures(band)
         if size > 4 * wanted:
             reached = np.where(among, first, np.inf)
-            among = reached <= np.partition(reached, wanted - 1)[wanted - 1]
+            among &= reached <= np.partition(reached, wanted - 1)[wanted - 1]
         rows = np.flatnonzero(among)
         order: Ints = rows[np.lexsort((self._second_figures(band, rows), first[rows]))]
         return order[:wanted]
@@ -120,10 +120,12 @@ class Places:
         return (self.first_ms <= bar.ttft_ms) & ~(self._columns.figures.tpot_ms > bar.tpot_ms)
 
     def _held(self) -> Flags:
-        """Rows whose line is kept for what no cloud can serve, if one can serve this request."""
-        if not (self._eligible & self._columns.derived.in_cloud).any():
+        """Rows whose line is kept for what no cloud can serve, if one that comes before them can serve this request."""
+        figures, held_ms = self._columns.figures, self._asked.held_ms
+        is_judged = ~self._unmeasured | (figures.load < figures.slots)
+        if held_ms == UNHELD_MS or not (self._open & self._columns.derived.in_cloud & is_judged).any():
             return np.zeros(len(self._eligible), dtype=np.bool_)
-        return self._columns.figures.has_line & (self.first_ms > self._asked.held_ms)
+        return figures.has_line & (line_ms(self._columns, self._asked) > held_ms)
 
     def _first_figures(self, band: int) -> Floats | Ints | Flags:
         """What the rows of a band are sorted by, of every row."""
@@ -168,6 +170,16 @@ class Places:
     def _rows_of(self, tier: str) -> Flags:
         derived = self._columns.derived
         return derived.in_cloud if tier == "cloud" else derived.on_edge
+
+
+def line_ms(columns: Columns, asked: Question) -> Floats:
+    """`rows.line_ms` of every row; it counts where a line stands."""
+    figures, need = columns.figures, asked.need
+    prompt_ms: Floats = need.prompt_tokens * figures.ms_per_prompt_token
+    answer_ms = np.where(np.isnan(figures.answer_ms), need.typical_tokens * figures.tpot_ms, figures.answer_ms)
+    ahead_ms: Floats = (prompt_ms + answer_ms) * figures.wait_ratio + figures.wait_ms
+    first_ms: Floats = prompt_ms + np.maximum(ahead_ms, figures.slot_wait_ms)
+    return first_ms
 
 
 def _bar(asked: Question, tier: str) -> TierBar:

@@ -41,8 +41,8 @@ class Question(NamedTuple):
     now_ms: int
     wait_limit_ms: float
     held_ms: float
-    """Predicted first token from which on a slow agent's line is kept for what no cloud may serve; it counts where a
-    cloud can serve this request."""
+    """`rows.line_ms` from which on a slow agent's line is kept for what no cloud may serve; it counts where a cloud can
+    serve this request."""
 
 
 class Survey(NamedTuple):

@@ -14,7 +14,7 @@ from router.policy.refusal import refusal
 from shared.errors import NoCapacity, PrivacyUnavailable
 from shared.fleet import BackendSnapshot, BackendState, Breaker, Zone
 from shared.privacy import PrivacyClass
-from tests.router.policy.builders import NOW_MS, backend, facts, fleet, policy, served
+from tests.router.policy.builders import MODEL, NOW_MS, backend, facts, fleet, policy, served
 
 # 100 prompt tokens at 400/s are 250 ms, 50 output tokens at 100/s are 500 ms: a place in the line costs 750 ms.
 SLOTS, QUEUED = 1, 60
@@ -182,6 +182,55 @@ def test_nothing_is_kept_where_no_cloud_can_serve(cloud: dict[str, Any]) -> None
     asked = facts(features=frozenset({"tools"}))
     slow, long = _lined("slow", queued=0, turn_s=19.0), _lined("long", queued=15, turn_s=1.0)  # 19,250 and 16,250 ms
     assert _order(asked, _policy(shared_line_ratio=0.1), slow, long, _slow_cloud(**cloud)) == ["long", "slow"]
+
+
+@pytest.mark.parametrize(
+    "cloud",
+    [
+        {"state": BackendState.SCALED_TO_ZERO},
+        {"ttft_ms": None, "slots_busy": 2},
+        {"models": (served(context_tokens=100),)},
+    ],
+)
+def test_a_cloud_that_would_be_asked_later_keeps_nothing_back(cloud: dict[str, Any]) -> None:
+    """One that must be started, is on trial already, or has no room: the agents stand as they would without it."""
+    long, longer = _lined("long", queued=15, turn_s=1.0), _lined("unmeasured", queued=20, slots_total=None, turn_s=3.0)
+    order = _order(facts(), _policy(shared_line_ratio=0.1), long, longer, _slow_cloud(**cloud))
+    assert order == ["long", "unmeasured", "cloud"]
+
+
+def test_what_an_agent_expects_keeps_its_line_too() -> None:
+    """Two lists of long texts stand in it."""
+    line = _lined(queued=1, turn_s=3.0, slot_wait_s=25.0)
+    assert _order(facts(), _policy(shared_line_ratio=0.5), line, _slow_cloud()) == ["cloud", "edge"]
+
+
+def test_where_all_of_the_line_is_shared_nothing_is_kept() -> None:
+    """However much output the caller allows: answers there are short."""
+    asked = facts(max_tokens=2_000)
+    line = _lined(queued=3, answer_tokens=5.0)
+    assert _order(asked, _policy(shared_line_ratio=1.0), line, _slow_cloud(ttft_ms=900_000.0)) == ["edge", "cloud"]
+
+
+def test_without_a_limit_nothing_is_kept() -> None:
+    rules = _policy(shared_line_ratio=0.0, stream_wait_ms=None)
+    assert _order(facts(), rules, _lined(turn_s=10.0), _slow_cloud(ttft_ms=10.0**9)) == ["edge", "cloud"]
+
+
+@pytest.mark.parametrize("told", [{"turn_s": 1e306}, {"slot_wait_s": 1e306}])
+def test_a_line_without_end_is_refused_in_words(told: dict[str, float]) -> None:
+    assert _both(PERSONAL, _policy(), _lined(**told)).retry_after_s == 300
+
+
+def test_columns_list_only_what_may_serve_however_long_it_takes() -> None:
+    """Predictions without end are no reason to name a backend that privacy or the model ruled out."""
+    agents = [
+        backend(f"e{at:03d}", slots_total=None, slots_busy=1, queued=1, turn_s=1e306, models=(served(model=model),))
+        for at, model in enumerate([MODEL, "other"] * 100)
+    ]
+    clouds = [backend(f"c{at:03d}", Zone.CLOUD, slots_busy=5, turn_s=1e306) for at in range(100)]
+    decision = _both(PERSONAL, _policy(), *agents, *clouds)
+    assert {candidate.backend_id for candidate in decision.candidates} == {f"e{at:03d}" for at in range(0, 200, 2)}
 
 
 def test_an_agent_within_the_objective_keeps_its_place() -> None:
