@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
-from router.privacy import lookalikes, tables, wrapped
+from router.privacy import json_rows, lists, lookalikes, pages, tables, wrapped
 from router.privacy.normalise import Span, View, replaced_view
+from router.privacy.recognisers.nearby import triggers_of
+from router.privacy.written_out import NAMING
 
 _NAMES = (
     "commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus"
@@ -37,9 +39,17 @@ _BASE64 = re.compile(
 )
 """One word, or the lines of a block. Its last line may be short where signs fill it up."""
 _BASE32 = re.compile(r"[A-Z2-7]{16,}")
+_PAIRED = re.compile(rb"(?:[ -~\s]|[\xa1-\xf7][\xa1-\xfe])+")
+_PLAIN_BYTES = re.compile(rb"[ 0-9A-Za-z]")
+_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f\x81\x8d\x8f\x90\x9d]")
 _GLUE = tuple(re.compile(rf"[^{signs}\s=]{{16,}}={{0,2}}") for signs in ("/", r"\-_", r"+/\-_"))
 """Signs of the alphabet that may also part a word from what stands before or behind it, as in a path or an id."""
-_HEX = re.compile(r"(?<![0-9A-Za-z])(?:0x)?(?:[2-7][0-9A-Fa-f][ :,]?){8,}(?![0-9A-Za-z])")
+_HEX_BYTE = (
+    r"(?:[2-7][0-9A-Fa-f]|0[9AaDd]|(?:[Cc][2-9A-Fa-f]|[Dd][0-9A-Fa-f])[ :,]?[89ABab][0-9A-Fa-f]"
+    r"|(?:[Ee][0-9A-Fa-f]|[Ff][0-4][ :,]?[89ABab][0-9A-Fa-f])(?:[ :,]?[89ABab][0-9A-Fa-f]){2})[ :,]?"
+)
+"""A character of UTF-8 that text may hold."""
+_HEX = re.compile(rf"(?<![0-9A-Za-z])(?:0x)?(?:{_HEX_BYTE}){{8,}}(?![0-9A-Za-z])")
 _HEX_JOINTS = re.compile(r"0x|[ :,]")
 _LINE_ENDS = re.compile(r"\r?\n")
 _MEDIA = re.compile(
@@ -54,6 +64,8 @@ _FILES = (
 _LEAST_FILE = 64
 """A shorter word may be the mark of a sort of file, and holds nothing."""
 MEDIA_TRIGGER = rb";base64,[A-Za-z0-9+/_\-]{64}"
+NAMING_TRIGGERS = (*triggers_of(NAMING), rb"\?")
+"""Words that say what values are; one of another script is seen as a sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +75,8 @@ class Encoding:
 
     triggers: tuple[bytes, ...]
     decode: Callable[[View], Iterator[View | None]]
+    of_named: bool = False
+    """It finds something only where the text has a word that says what values are (`NAMING_TRIGGERS`)."""
 
 
 def holds_media(text: str) -> bool:
@@ -99,7 +113,8 @@ def _base64(view: View) -> Iterator[View | None]:
         elif len(word) >= _LEAST_FILE and word.replace("-", "+").replace("_", "/").startswith(_FILES):
             yield None
         else:
-            yield from _base64_pieces(view, match.span())
+            pieces = list(_base64_pieces(view, match.span()))
+            yield from pieces or _base64_of_older(view, match.span(), word)
 
 
 def _base64_pieces(view: View, word: Span) -> Iterator[View]:
@@ -114,16 +129,28 @@ def _base64_pieces(view: View, word: Span) -> Iterator[View]:
                     yield View(text, _whole(view, match.span()))
 
 
+def _base64_of_older(view: View, place: Span, word: str) -> Iterator[View]:
+    """What a word holds in a charset before Unicode. Asked last: a few bytes beside text would pass for some."""
+    raw = _bytes_in(word)
+    text = _as_older_text(raw) if raw else None
+    if text:
+        yield View(text, _whole(view, place))
+
+
 def _text_in(encoded: str) -> str | None:
     """The text that `encoded` holds, if it holds text at all."""
+    raw = _bytes_in(encoded)
+    return None if raw is None else _as_text(raw)
+
+
+def _bytes_in(encoded: str) -> bytes | None:
     body = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     if len(body) % 4 == 1:
         return None
     try:
-        raw = base64.b64decode(body + "=" * (-len(body) % 4))
+        return base64.b64decode(body + "=" * (-len(body) % 4))
     except binascii.Error:
         return None
-    return _as_text(raw)
 
 
 def _base32(word: str) -> str | None:
@@ -150,11 +177,21 @@ def _as_text(raw: bytes) -> str | None:
     return text if sum(c.isprintable() or c.isspace() for c in head) >= 0.9 * len(head) else None
 
 
+def _as_older_text(raw: bytes) -> str | None:
+    """Text of a charset before Unicode, whose letters and digits of ASCII are its own. Others are read as those of the
+    two that are met most; which of its kind it was matters to no recogniser of numbers and addresses."""
+    if _PAIRED.fullmatch(raw):
+        return raw.decode("gbk", "replace")
+    if len(_PLAIN_BYTES.findall(raw)) >= len(raw) / 2 and not _CONTROL_BYTES.search(raw):
+        return raw.decode("cp1252", "replace")
+    return None
+
+
 def _hex(view: View) -> Iterator[View]:
     for match in _HEX.finditer(view.text):
         digits = _HEX_JOINTS.sub("", match.group())
         if len(digits) % 2 == 0:
-            yield View(bytes.fromhex(digits).decode("latin-1"), _whole(view, match.span()))
+            yield View(bytes.fromhex(digits).decode("utf-8", "replace"), _whole(view, match.span()))
 
 
 def _whole(view: View, encoded: Span) -> Callable[[Span], Span]:
@@ -177,8 +214,11 @@ ALL = (
         _unescaped,
     ),
     Encoding((rb"[A-Za-z0-9+/_\-]{16}",), _base64),
-    Encoding((rb"(?:[2-7][0-9A-Fa-f][ :,]?){8}",), _hex),
+    Encoding(((rf"(?:{_HEX_BYTE}){{8}}").encode(),), _hex),
     Encoding(lookalikes.TRIGGERS, lookalikes.latin),
     Encoding(wrapped.TRIGGERS, wrapped.joined),
     Encoding(tables.TRIGGERS, tables.named_cells),
+    Encoding(lists.TRIGGERS, lists.named_items, of_named=True),
+    Encoding(pages.TRIGGERS, pages.as_shown),
+    Encoding(json_rows.TRIGGERS, json_rows.as_lines, of_named=True),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 Span = tuple[int, int]
@@ -23,6 +23,9 @@ _FOLDING = (
 """Code points that can need folding: all planes with letters, and the tags and variation selectors. Unified ideographs,
 Hangul syllables and the areas for private use are their own compatibility forms in every version of Unicode."""
 _FOLDING_CATEGORIES = frozenset({"Cf", "Mn", "Me", "Nd", "No", "Pd", "Zs", "Zl", "Zp"})
+_TAG = re.compile("[\U000e0020-\U000e007e]")
+"""Characters that nobody sees, each of which stands for one of ASCII: a model reads them."""
+_TAGS_BEGIN = 0xE0000
 _LATIN = "\u00ff"
 _ASTRAL = "\U00010000"
 _ASTRAL_CHAR = re.compile("[\U00010000-\U0010ffff]")
@@ -51,6 +54,11 @@ def plain_view(text: str) -> View:
 def replaced_view(parent: View, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> View:
     """`parent` with every match of `pattern` replaced; any part of a replacement maps to the whole match."""
     return View(pattern.sub(replacement, parent.text), _Replaced(parent, pattern, replacement))
+
+
+def within(outer: View, inner: View) -> View:
+    """`inner`, a view of the text of `outer`, with spans that map to what `outer` is a view of."""
+    return View(inner.text, lambda span: outer.to_sent(inner.to_sent(span)))
 
 
 class _Folds(dict[str, str]):
@@ -87,6 +95,14 @@ class Folder:
             if pattern.search(view.text):
                 view = replaced_view(view, pattern, self._fold_of)
         return view
+
+    def views(self, text: str) -> Iterator[View]:
+        """The folded view of `text`, and one in which tag characters are what they stand for, where there are any."""
+        view = self.view(text)
+        yield view
+        if view.text is not text and _TAG.search(text):
+            spelt = replaced_view(plain_view(text), _TAG, lambda tag: chr(ord(tag[0]) - _TAGS_BEGIN))
+            yield within(spelt, self.view(spelt.text))
 
     def _fold_of(self, match: re.Match[str]) -> str:
         return self._folds[match[0]]

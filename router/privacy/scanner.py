@@ -14,7 +14,7 @@ from router.privacy import encodings
 from router.privacy.database import compiled
 from router.privacy.kept_patterns import KeptPatterns
 from router.privacy.model import Classification, Entity
-from router.privacy.normalise import Folder, Span, View, ascii_of
+from router.privacy.normalise import Folder, Span, View, ascii_of, within
 from router.privacy.plugins.model import GuardedPlugin
 from router.privacy.recognisers import built_in
 from router.privacy.recognisers.model import Recogniser
@@ -59,7 +59,9 @@ class Scanner:
         self._untriggered = tuple(r for r in self._recognisers if not r.triggers)
         self._limit_chars = limit_chars
         self._folder = Folder()
-        self._media = len(self._recognisers) + len(encodings.ALL)
+        first = len(self._recognisers)
+        self._media, self._naming = first + len(encodings.ALL), first + len(encodings.ALL) + 1
+        self._of_named = {number for number, each in enumerate(encodings.ALL, first) if each.of_named}
         self._database = compiled(patterns_of(self._recognisers), kept)
         self._clean = self._clean_roles()
 
@@ -79,7 +81,8 @@ class Scanner:
                 if text.text in self._clean:
                     continue
                 before = len(run.entities)
-                self._scan_view(run, text, self._folder.view(text.text), MAX_DEPTH)
+                for view in self._folder.views(text.text):
+                    self._scan_view(run, text, view, MAX_DEPTH)
                 if text.position == "model" and len(run.entities) == before and not run.unread:
                     self._note_model(text.text)
         except _Stopped as stopped:
@@ -105,13 +108,14 @@ class Scanner:
 
     def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int) -> None:
         run.spend(len(view.text))
-        for number in self._database.numbers_in(ascii_of(view.text)):
+        numbers = self._database.numbers_in(ascii_of(view.text))
+        for number in numbers:
             run.check()
             if number < len(self._recognisers):
                 self._recognise(run, text, view, self._recognisers[number])
             elif number == self._media:
                 run.unread = run.unread or encodings.holds_media(view.text)
-            else:
+            elif number < self._media and (self._naming in numbers or number not in self._of_named):
                 for inner in self._decoded(run, view, number):
                     if depth == 0:
                         raise _Stopped("overflow")
@@ -128,8 +132,8 @@ class Scanner:
             if inner is None:
                 run.unread = True
                 continue
-            folded = self._folder.view(inner.text)
-            yield View(folded.text, lambda span, f=folded, i=inner: i.to_sent(f.to_sent(span)))  # type: ignore[misc]
+            for folded in self._folder.views(inner.text):
+                yield within(inner, folded)
 
     def _recognise(self, run: _Run, text: TextPosition, view: View, recogniser: Recogniser) -> None:
         for span in recogniser.find(view.text, run.tick):
@@ -160,8 +164,14 @@ def _is_cut(text: TextPosition, start: int, end: int) -> bool:
 
 
 def patterns_of(recognisers: Sequence[Recogniser]) -> list[tuple[int, bytes]]:
-    """What the one-pass database is asked: a number for each recogniser, then for each encoding, then for media."""
-    readers = [*(r.triggers for r in recognisers), *(e.triggers for e in encodings.ALL), (encodings.MEDIA_TRIGGER,)]
+    """What the one-pass database is asked: a number for each recogniser, then for each encoding, then for
+    media, then for words that say what values are."""
+    readers = [
+        *(each.triggers for each in recognisers),
+        *(each.triggers for each in encodings.ALL),
+        (encodings.MEDIA_TRIGGER,),
+        encodings.NAMING_TRIGGERS,
+    ]
     return [(number, trigger) for number, triggers in enumerate(readers) for trigger in triggers]
 
 

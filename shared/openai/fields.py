@@ -32,9 +32,9 @@ def named_values(node: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, value in node.items():
         if key in _PLAIN_KEYS:
             continue
-        text = _text_of(value)
-        if text is not None and len(key) <= _MAX_NAME_CHARS and _MAY_NAME.search(key):
-            yield key, key, text
+        if len(key) <= _MAX_NAME_CHARS and _MAY_NAME.search(key):
+            for item in _texts_of(value):
+                yield key, key, item
     if _NAME_SET.isdisjoint(node):
         return
     name = next((node[each] for each in _NAMES if isinstance(node.get(each), str)), None)
@@ -51,6 +51,12 @@ def named_pair(items: list[Any]) -> tuple[str, str] | None:
         return None
     text = _text_of(items[1])
     return (items[0], text) if text is not None and _MAY_NAME.search(items[0]) else None
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """The value of a field, or the strings of a list under one name. Numbers in a list are tokens, not a credential."""
+    values = [item for item in value if isinstance(item, str)] if isinstance(value, list) else [value]
+    yield from (text for text in map(_text_of, values) if text is not None)
 
 
 def _text_of(value: Any) -> str | None:

@@ -133,7 +133,7 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
                         yield _join(inner, [key, value], " ")
             elif value is not None and type(value) is not bool:
                 yield from _walk(value, inner, nested, seen)
-                yield from _named_number(key, value, inner, nested)
+                yield from _named_by_key(key, value, inner, nested)
         for key, name, value in named_values(node):
             yield _join(f"{position}.{key}" if _FIELD_NAME.match(key) else f"{position}.*", [name, value], FIELD_SIGN)
         if position and not node.keys() <= _STRUCTURE:
@@ -159,10 +159,19 @@ def _walk(node: Any, position: str, nested: int, seen: _Seen) -> Iterator[TextPo
             yield TextPosition(position, _plain(node))
 
 
-def _named_number(key: str, value: Any, position: str, nested: int) -> Iterator[TextPosition]:
-    """A number beside the key that says what it is. In JSON within a string both stand side by side anyway."""
-    if type(value) is int and value >= _MIN_NAMED_NUMBER and nested == MAX_NESTED_JSON and key not in _STRUCTURE:
+def _named_by_key(key: str, value: Any, position: str, nested: int) -> Iterator[TextPosition]:
+    """A number, or each short item of a list, beside the key that says what it is. In JSON within a string a number
+    stands beside its key anyway."""
+    if type(value) is list and key not in _USUAL:
+        for index, item in enumerate(value):
+            if _is_large(item) or (type(item) is str and len(item) <= SEAM_CHARS and _DIGIT.search(item)):
+                yield _join(f"{position}[{index}]", [key, str(item)], " ")
+    elif _is_large(value) and nested == MAX_NESTED_JSON and key not in _STRUCTURE:
         yield _join(position, [key, str(value)], " ")
+
+
+def _is_large(value: Any) -> bool:
+    return type(value) is int and value >= _MIN_NAMED_NUMBER
 
 
 def _beside(node: dict[str, Any], position: str) -> Iterator[TextPosition]:

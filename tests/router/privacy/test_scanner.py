@@ -132,6 +132,18 @@ _HOSTILE = {
     "rows of a log": "x 12-34 7\n2024-01-15T",
     "rows of digits": "id 12 34\n56-78 9\n",
     "bearers": "bearer aws secret ssn tel ",
+    "open lists": "phones: [1",
+    "lists": 'phone": ["1234567", "x"], ',
+    "bullets": "passwords:\n- a\n",
+    "blank bullets": "passwords:\n                       - a",
+    "numbers with commas": "phone 12, 34 and 5678 ",
+    "open tags": "phone 1<b ",
+    "tags": "1<b>2</td> <td>",
+    "comments": "1<!-- ",
+    "lists of lists": 'ssn"], [["a"], ',
+    "blank lists": 'ssn"],                    [',
+    "hex": "e4b8ad 0a",
+    "tag characters": "\U000e0031\U000e0032 1",
 }
 
 
