@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from types import NoneType
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.llm._internal.serve.core.configs.openai_api_models import ErrorResponse
 from ray.llm._internal.serve.core.ingress.utils import _sanitize_chat_completion_request
 from ray.llm._internal.serve.core.protocol import RawRequestInfo
@@ -34,7 +35,7 @@ from cloud.control_calls import answer_beside_requests
 from cloud.direct.inbox import Address, Receiver, Sent
 from cloud.guard import ADMIN_PREFIX, Guard, unknown_model
 from cloud.loopback import LOOPBACK, keep_replica_on_loopback
-from cloud.refusals import engine_failed, of_event, translated
+from cloud.refusals import engine_failed, grammar_refused, of_event, translated
 from cloud.settings import AdapterSettings, AppArgs, LifeSettings
 from cloud.spans import Traced, watched
 from cloud.streams import EventStream
@@ -195,6 +196,8 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
         with self._counted():
             stream = bool(getattr(body, "stream", False))
             items = self._items(self._source(body, request, method, stream=stream), body.model, prompt_field)
+            if getattr(body, "structured_outputs", None) is not None:
+                items = _of_own_grammar(items)
             items = watched(request.scope, items, body.model, stream=stream)
             events = EventStream(items, self._life.keepalive_s)
             if stream:
@@ -261,6 +264,18 @@ class Ingress(OpenAiIngress):  # type: ignore[misc]  # Ray ships no types
                     yield event
             except IsthmusError as error:
                 yield error_event(error)
+
+
+async def _of_own_grammar(items: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """`items`, where a failure of the engine is the grammar's that the request brought. One of the replica is not."""
+    try:
+        async with contextlib.aclosing(items):
+            async for item in items:
+                yield item
+    except BackendError as error:
+        if error.code == engine_failed().code and isinstance(error.__cause__, (RayTaskError, NoneType)):
+            raise grammar_refused() from error
+        raise
 
 
 def _checked(item: Any, prompt_field: str) -> Any:

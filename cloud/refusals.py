@@ -41,6 +41,12 @@ def engine_failed() -> BackendError:
     return BackendError("The model failed on this request.", code="engine_failed")
 
 
+def grammar_refused() -> InvalidRequest:
+    """The error when the engine failed on a request that brought a grammar of its own: one that never ends, or that no
+    token satisfies, is found out while it writes. It fails so everywhere, and must not count against this server."""
+    return InvalidRequest("The engine could not follow this grammar.", param="structured_outputs")
+
+
 def of_event(event: bytes, *, prompt_field: str = "messages") -> IsthmusError | None:
     """The error in a server-sent event of the engine, or None for an ordinary event."""
     if b'"error"' not in event[:64]:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from shared.openai.schema import check_schema
+from shared.openai.structured import StructuredOutputs
 
 MAX_MESSAGES = 4096
 MAX_OUTPUT_TOKENS = 2**31 - 1
@@ -214,6 +215,7 @@ class Sampled(_Strict):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=64)] | None = None
     user: Annotated[str, StringConstraints(max_length=512)] | None = None
     lora: Lora | None = None
+    structured_outputs: StructuredOutputs | None = None
 
     @model_validator(mode="after")
     def _stream_options_need_stream(self) -> Sampled:

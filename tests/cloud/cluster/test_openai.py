@@ -54,6 +54,39 @@ def test_completions_and_structured_output(cluster: Cluster) -> None:
         assert set(json.loads(shaped.choices[0].message.content or "")) == {"city"}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"grammar": "root ::= root"},
+        {"grammar": "root ::= a\na ::= b\nb ::= a"},
+        {"regex": "("},
+        {"regex": "(" * 2000 + "a" + ")" * 2000},
+        {"json": {"$ref": "#"}},
+        {"json": '{"type":"array","items":' * 2000 + "{}" + "}" * 2000},
+        {"choice": []},
+        {"structural_tag": "{}"},
+        {},
+        [1],
+        "x",
+    ],
+    ids=str,
+)
+def test_sc_a_grammar_that_no_engine_can_follow_is_the_callers_fault(
+    cluster: Cluster, wanted: object, stream: bool
+) -> None:
+    """As a failure of the server it would be tried again elsewhere, and end in an open breaker for everybody."""
+    answer = cluster.ask("POST", "/v1/chat/completions", chat(max_tokens=4, stream=stream, structured_outputs=wanted))
+    if answer.status == 200:  # a stream that had begun
+        assert b'"error"' in answer.body
+        assert b'"invalid_request"' in answer.body
+        assert b"[DONE]" not in answer.body
+    else:
+        assert (answer.status, answer.error["code"]) == (400, "invalid_request")
+    fine = cluster.ask("POST", "/v1/chat/completions", chat(max_tokens=4, structured_outputs={"choice": ["yes", "no"]}))
+    assert json.loads(fine.body)["choices"][0]["message"]["content"] in ("yes", "no")
+
+
 def test_text_parts_and_unicode_arrive_whole(cluster: Cluster) -> None:
     parts = [{"type": "text", "text": "杭州🦀é "}, {"type": "text", "text": "Which city is the capital of France?"}]
     answer = cluster.client.chat.completions.create(
