@@ -55,7 +55,7 @@ class RedisServer:
     def start(self) -> None:
         self._start(
             [*self._listening(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-             "--dir", self._folder.name, *self._options]
+             "--repl-diskless-sync-delay", "0", "--dir", self._folder.name, *self._options]
         )  # fmt: skip
 
     def _start(self, arguments: list[str]) -> None:
@@ -77,9 +77,11 @@ class RedisServer:
         self.stop()
         raise TimeoutError("redis-server did not start")
 
-    def restart(self) -> None:
-        """End the process, and start one that remembers nothing on the same port."""
+    def restart(self, *options: str) -> None:
+        """End the process, and start one on the same port that remembers nothing but what was saved; `options` are
+        further words of its command line."""
         self._end()
+        self._options = (*self._options, *options)
         self.start()
 
     def command(self, *words: str) -> bytes:
@@ -129,40 +131,40 @@ class SentinelGroup:
     """A master, a replica and three sentinels that watch them."""
 
     def __enter__(self) -> Self:
-        self._master, self._replica = RedisServer(), RedisServer()
-        self._master.start()
-        self._replica.start()
-        self._replica.command("REPLICAOF", "127.0.0.1", str(self._master.port))
+        self.master, self.replica = RedisServer(), RedisServer()
+        self.master.start()
+        self.replica.start()
+        self.replica.command("REPLICAOF", "127.0.0.1", str(self.master.port))
         self._folder = tempfile.TemporaryDirectory(prefix="isthmus-sentinel-")
-        self._sentinels = [self._sentinel(n) for n in range(3)]
+        self.sentinels = [self._sentinel(n) for n in range(3)]
         self.wait_replicated()
-        _await(lambda: all(b"num-slaves" in s.command("SENTINEL", "MASTERS") for s in self._sentinels))
-        _await(lambda: all(_figure(s, b"num-slaves") == b"1" for s in self._sentinels))
-        _await(lambda: all(_figure(s, b"num-other-sentinels") == b"2" for s in self._sentinels))
+        _await(lambda: all(b"num-slaves" in s.command("SENTINEL", "MASTERS") for s in self.sentinels))
+        _await(lambda: all(_figure(s, b"num-slaves") == b"1" for s in self.sentinels))
+        _await(lambda: all(_figure(s, b"num-other-sentinels") == b"2" for s in self.sentinels))
         return self
 
     def __exit__(self, *_: object) -> None:
-        for server in (*self._sentinels, self._master, self._replica):
+        for server in (*self.sentinels, self.master, self.replica):
             server.stop()
         self._folder.cleanup()
 
     @property
     def url(self) -> str:
-        return "redis+sentinel://" + ",".join(f"127.0.0.1:{s.port}" for s in self._sentinels) + "/mymaster"
+        return "redis+sentinel://" + ",".join(f"127.0.0.1:{s.port}" for s in self.sentinels) + "/mymaster"
 
     def wait_replicated(self) -> None:
         """Return once the replica has what the master has."""
-        _await(lambda: b"master_link_status:up" in self._replica.command("INFO", "replication"))
-        _await(lambda: self._master.command("WAIT", "1", "1000").startswith(b":1"))
+        _await(lambda: b"master_link_status:up" in self.replica.command("INFO", "replication"))
+        _await(lambda: self.master.command("WAIT", "1", "1000").startswith(b":1"))
 
     def kill_master(self) -> None:
         """End the master without a word."""
-        self._master.stop()
+        self.master.stop()
 
     def _sentinel(self, number: int) -> RedisServer:
         server = RedisServer()
         config = Path(self._folder.name) / f"sentinel-{number}.conf"
-        watched = f"mymaster 127.0.0.1 {self._master.port} 2"
+        watched = f"mymaster 127.0.0.1 {self.master.port} 2"
         config.write_text(
             f"sentinel monitor {watched}\nsentinel down-after-milliseconds mymaster 500\n"
             "sentinel failover-timeout mymaster 3000\nsentinel parallel-syncs mymaster 1\n"
@@ -172,20 +174,29 @@ class SentinelGroup:
 
 
 class Cluster:
-    """Two nodes, each with half of the slots."""
+    """Two nodes, each with half of the slots, and if asked for a replica of each."""
+
+    def __init__(self, *, replicas: bool = False) -> None:
+        self._size = 4 if replicas else 2
 
     def __enter__(self) -> Self:
         options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
         # By itself a node adds 10,000 to its port, which may be no port any more.
-        buses = [str(_free_port()) for _ in range(2)]
+        buses = [str(_free_port()) for _ in range(self._size)]
         self._nodes = [RedisServer(*options, "--cluster-port", bus) for bus in buses]
         for node in self._nodes:
             node.start()
-        for node, (first, last) in zip(self._nodes, ((0, 8191), (8192, 16383)), strict=True):
+        for node, (first, last) in zip(self._nodes[:2], ((0, 8191), (8192, 16383)), strict=True):
             node.command("CLUSTER", "ADDSLOTSRANGE", str(first), str(last))
-        self._nodes[0].command("CLUSTER", "MEET", "127.0.0.1", str(self._nodes[1].port), buses[1])
+        for node, bus in zip(self._nodes[1:], buses[1:], strict=True):
+            self._nodes[0].command("CLUSTER", "MEET", "127.0.0.1", str(node.port), bus)
+        known = b"cluster_known_nodes:%d" % self._size
         _await(lambda: all(b"cluster_state:ok" in n.command("CLUSTER", "INFO") for n in self._nodes))
-        _await(lambda: all(b"cluster_known_nodes:2" in n.command("CLUSTER", "INFO") for n in self._nodes))
+        _await(lambda: all(known in n.command("CLUSTER", "INFO") for n in self._nodes))
+        for primary, replica in zip(self._nodes[:2], self._nodes[2:], strict=False):
+            name = primary.command("CLUSTER", "MYID").split(b"\r\n")[1].decode()
+            replica.command("CLUSTER", "REPLICATE", name)
+            _await(lambda replica=replica: b"master_link_status:up" in replica.command("INFO", "replication"))  # type: ignore[misc]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -196,6 +207,11 @@ class Cluster:
     def url(self) -> str:
         """Names the first node alone."""
         return f"redis+cluster://127.0.0.1:{self._nodes[0].port}"
+
+    def primary_and_replica_of(self, key: str) -> tuple[RedisServer, RedisServer]:
+        """The nodes that hold `key` where there are replicas."""
+        slot = int(self._nodes[0].command("CLUSTER", "KEYSLOT", key)[1:])
+        return self._nodes[slot // 8192], self._nodes[2 + slot // 8192]
 
     def commands(self) -> list[int]:
         """How many scripts each node has run."""

@@ -48,6 +48,11 @@ class ToxicProxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def move(self, target: str) -> None:
+        """Pass later connections on to another address, as a name does after a failover; those that stand stay."""
+        at = urlsplit(target)
+        self._host, self._port = at.hostname or "", at.port or 80
+
     def heal(self) -> None:
         """Pass everything on as it comes."""
         self.latency_s = self.slow_close_s = 0.0
