@@ -13,20 +13,27 @@ from typing import Generic
 
 from shared import logs
 from shared.errors import StateUnavailable
-from shared.state.link import RedisLink, Script
+from shared.state.link import ONLY_PRIMARY, RedisLink, Script
 from shared.state.register import D, FileRegister, written
 
-# KEYS: the document. ARGV: its revision here, the document (empty: only look), the revision it may replace.
-# Returns the revision that is kept, and the document where that is a newer one than here.
+# KEYS: the document. ARGV: its revision here, the document, the revision it may replace. Returns the revision that is
+# kept, and the document where that is another one's.
 _AGREE = Script("""
 local kept = tonumber(redis.call('HGET', KEYS[1], 'revision') or '-1')
-if ARGV[2] ~= '' and kept <= tonumber(ARGV[3]) then
-  redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'document', ARGV[2])
-  return {tonumber(ARGV[1]), false}
-end
-if kept > tonumber(ARGV[1]) or ARGV[2] ~= '' then return {kept, redis.call('HGET', KEYS[1], 'document')} end
-return {kept, false}
+if kept > tonumber(ARGV[3]) then return {kept, redis.call('HGET', KEYS[1], 'document')} end
+redis.call('HSET', KEYS[1], 'revision', ARGV[1], 'document', ARGV[2])
+return {tonumber(ARGV[1]), false}
 """)
+# ARGV: the revision here, whether of a primary alone. Returns the revision that is kept, and the document where that is
+# a newer one.
+_LOOK = Script(
+    ONLY_PRIMARY
+    + """
+local kept = tonumber(redis.call('HGET', KEYS[1], 'revision') or '-1')
+if kept > tonumber(ARGV[1]) then return {kept, redis.call('HGET', KEYS[1], 'document')} end
+return {kept, false}
+"""
+)
 _TRIES = 10
 
 
@@ -61,7 +68,7 @@ class AgreedRegister(Generic[D]):
 
     async def _agree(self) -> None:
         base = self._own.content
-        kept, newer = await self._link.run(_AGREE, self._keys, [base.revision, b"", 0])
+        kept, newer = await self._link.look(_LOOK, self._keys, [base.revision])
         if newer is not None:
             self._own.keep(self._own.parsed(newer))
         elif kept < base.revision:

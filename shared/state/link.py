@@ -2,33 +2,40 @@
 
 A command that its caller gives up on still runs to its end by itself (at most the limit), and one that passes the
 limit takes its connection with it: no reply can be left unread for the next command to mistake for its own.
+
+Connections are left all together: once one of them got no answer, or reached a server that is no primary, the others
+lead to the same place, and a name, a sentinel or a cluster may know a better one by now. Those that are in use end
+with the command that uses them. A command that was surely not done is then sent once more; one that may have been
+done never is, since limits and leases must not count twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis, RedisCluster
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
+from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from shared.breaker import BreakerRules, CircuitBreaker
 from shared.clock import Clock
 from shared.errors import SettingsError, StateRefused, StateUnavailable
-from shared.state.address import Layout, RedisAddress, RedisPlace, RedisTls, place_of
+from shared.state.address import RedisAddress, place_of
+from shared.state.client import AT_ONCE, Client, check_certificates, client_of, closed, nodes_of, stamp_of
+from shared.state.verdict import verdict_of
 
 COMMAND_LIMIT_S = 0.25
 _BREAKER = BreakerRules(failures=2, open_ms=500, max_open_ms=5_000)
-_AT_ONCE = 8
-"""Commands under way at the same time, and so connections to one server."""
+_TURNS = replace(_BREAKER, failures=1)
+"""How often a server that is no primary is left for what may be another: where there is no other, rarely."""
+_ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
+ONLY_PRIMARY = """
+if ARGV[#ARGV] == '1' then redis.call('HDEL', KEYS[1], '') end
+"""
+"""Begins a script that changes nothing: asked by `RedisLink.look`, it runs where a change would be taken. Its first key
+is a hash."""
 
 Argument = str | bytes | int | float
 
@@ -41,8 +48,18 @@ class Script:
         self.sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
+class _Connections:
+    """All connections of one time, and how many commands use them."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.using = 0
+        self.left = False
+
+
 class RedisLink:
-    """Runs scripts. `failures` grows with every call that did not succeed: what was read before may be out of date."""
+    """Runs scripts. `failures` grows with every call that did not succeed, and `turns` whenever all connections are
+    made anew: what was read before may be out of date, or another server's."""
 
     def __init__(
         self,
@@ -54,15 +71,19 @@ class RedisLink:
     ) -> None:
         """Raises SettingsError: the address is not valid, or its certificates cannot be used."""
         self._place = place_of(address, setting=setting)
-        _check_certificates(self._place.tls)
+        check_certificates(self._place.tls)
         self._clock = clock
         self._limit_s = limit_s
-        self._client = _client_of(self._place, limit_s)
-        self._stamp = _stamp_of(self._place.tls)
+        self._hosts = self._place.hosts
+        self.failures = self.turns = 0
+        self._turned_ms = clock.now_ms() - _BREAKER.open_ms
+        self._stamp = stamp_of(self._place.tls)
+        self._now = self._opened()
         self._breaker = CircuitBreaker(_BREAKER)
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._turning = CircuitBreaker(_TURNS)
+        self._room = asyncio.Semaphore(AT_ONCE)
         self._running: set[asyncio.Task[Any]] = set()
-        self.failures = 0
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
         """What `script` returns; all `keys` share one hash tag.
@@ -79,132 +100,120 @@ class RedisLink:
         task.add_done_callback(self._finished)
         return await asyncio.shield(task)
 
+    async def look(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        """As `run`, for a script that begins with `ONLY_PRIMARY`: what the primary says, or, where none is found, what
+        a server holds that takes no changes. Readers alone would never learn that theirs is a primary no more."""
+        try:
+            return await self.run(script, keys, [*arguments, 1])
+        except StateRefused:
+            return await self.run(script, keys, [*arguments, 0])
+
     async def close(self) -> None:
         """Wait for what runs, and release connections."""
         if self._running:
             await asyncio.wait(self._running)
-        await _closed(self._client)
+        await closed(self._now.client)
+        if self._ending:
+            await asyncio.wait(self._ending)
 
     async def _bounded(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        at = self._now
         try:
             async with asyncio.timeout(self._limit_s), self._room:
-                await self._renewed()
-                answer = await _sent(self._client, script, keys, arguments)
-        except ResponseError as error:
-            # It answered: a full server, say, still tells what it holds, and what was read before is as good as it was.
-            self._breaker.succeeded()
-            raise StateRefused(f"The state store refuses this ({type(error).__name__}).") from None
-        except (RedisError, RedisClusterException, OSError, TimeoutError) as error:
-            self.failures += 1
-            self._breaker.failed(self._clock.now_ms())
-            raise StateUnavailable(f"The state store did not answer ({type(error).__name__}).") from None
+                self._renew()
+                answer = await self._asked(script, keys, arguments)
+        except _ERRORS as error:
+            raise self._failed(error, at) from None
         except BaseException:
             self._breaker.abandoned()
             raise
         self._breaker.succeeded()
         return answer
 
-    async def _renewed(self) -> None:
+    def _failed(self, error: Exception, at: _Connections) -> StateUnavailable:
+        """Take note of how a command ended that began while connections were those `at` that time."""
+        verdict, name = verdict_of(error), type(error).__name__
+        if verdict.serves:
+            # A full server, say, still tells what it holds, and what was read before is as good as it was.
+            self._breaker.succeeded()
+            return StateRefused(f"The state store refuses this ({name}).")
+        self.failures += 1
+        self._breaker.failed(self._clock.now_ms())
+        if not verdict.undone and self._clock.now_ms() - self._turned_ms >= _BREAKER.open_ms:
+            # The others lead to the same place. A server that is slow now and then is not kept busy with connections.
+            self._leave(at)
+        return StateUnavailable(f"The state store did not answer ({name}).")
+
+    async def _asked(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        """The answer; of another server, where the first surely did nothing and there may be another."""
+        at = self._now
+        try:
+            return await self._sent(at, script, keys, arguments)
+        except _ERRORS as error:
+            if not verdict_of(error).undone or not self._turned(at):
+                raise
+        try:
+            answer = await self._sent(self._now, script, keys, arguments)
+        except _ERRORS:
+            self._turning.failed(self._clock.now_ms())
+            raise
+        except BaseException:
+            self._turning.abandoned()
+            raise
+        self._turning.succeeded()
+        return answer
+
+    def _turned(self, at: _Connections) -> bool:
+        """Whether there are other connections than those `at` the server that did nothing; made now if it is time."""
+        if self._now is at and self._turning.admit(self._clock.now_ms()):
+            self._leave(at)
+        return self._now is not at
+
+    async def _sent(self, at: _Connections, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Any:
+        both = (*keys, *arguments)
+        at.using += 1
+        try:
+            return await at.client.execute_command("EVALSHA", script.sha, len(keys), *both)
+        except NoScriptError:
+            return await at.client.execute_command("EVAL", script.text, len(keys), *both)
+        finally:
+            at.using -= 1
+            self._end_if_unused(at)
+
+    def _renew(self) -> None:
         """Connect anew once certificates were replaced on disk; half-written ones are left for the next call."""
-        stamp = _stamp_of(self._place.tls)
+        stamp = stamp_of(self._place.tls)
         if stamp == self._stamp:
             return
         try:
-            _check_certificates(self._place.tls)
+            check_certificates(self._place.tls)
         except SettingsError:
             return
-        old, self._client, self._stamp = self._client, _client_of(self._place, self._limit_s), stamp
-        await _closed(old)
+        self._stamp = stamp
+        self._leave(self._now)
+
+    def _leave(self, at: _Connections) -> None:
+        """Make all connections anew, unless somebody else did since `at`."""
+        if self._now is not at:
+            return
+        # The nodes of a cluster know each other, also where the address names one that hangs.
+        known = nodes_of(at.client)
+        self._hosts = tuple(dict.fromkeys((*known, *self._place.hosts))) if known else self._hosts
+        self.turns += 1
+        self._turned_ms = self._clock.now_ms()
+        self._now, at.left = self._opened(), True
+        self._end_if_unused(at)
+
+    def _opened(self) -> _Connections:
+        return _Connections(client_of(self._place, self._limit_s, hosts=self._hosts, turn=self.turns))
+
+    def _end_if_unused(self, at: _Connections) -> None:
+        if at.left and not at.using:
+            task = asyncio.create_task(closed(at.client))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
             task.exception()  # read, so that a command whose caller left does not warn
-
-
-async def _sent(client: Redis | RedisCluster, script: Script, keys: Sequence[str], given: Sequence[Argument]) -> Any:
-    both = (*keys, *given)
-    try:
-        return await client.execute_command("EVALSHA", script.sha, len(keys), *both)
-    except NoScriptError:
-        return await client.execute_command("EVAL", script.text, len(keys), *both)
-
-
-def _client_of(place: RedisPlace, limit_s: float) -> Redis | RedisCluster:
-    options: dict[str, Any] = {
-        "socket_timeout": limit_s,
-        # Part of the limit, so that a host that swallows packets leaves time to ask the next one.
-        "socket_connect_timeout": limit_s if place.layout is Layout.SINGLE else limit_s / 3,
-        "retry": Retry(NoBackoff(), 0),
-        "username": place.username,
-        "password": place.password,
-        "protocol": 2,
-    }
-    tls = _tls_options(place.tls)
-    if place.layout is Layout.CLUSTER:
-        nodes = [ClusterNode(host, port) for host, port in place.hosts]
-        return RedisCluster(startup_nodes=nodes, max_connections=2 * _AT_ONCE, **options, **tls)
-    options["db"] = place.database
-    if place.layout is Layout.SENTINEL:
-        own = {name: value for name, value in options.items() if name.startswith("socket_") or name == "retry"}
-        sentinels = Sentinel(  # type: ignore[no-untyped-call]
-            list(place.hosts),
-            sentinel_kwargs={**own, **tls, "password": place.sentinel_password, "protocol": 2},
-            **options,
-            **tls,
-        )
-        client: Redis = sentinels.master_for(str(place.service))
-        return client
-    if place.unix_path is not None:
-        return Redis(unix_socket_path=place.unix_path, **options)
-    (host, port) = place.hosts[0]
-    return Redis(host=host, port=port, **options, **tls)
-
-
-def _tls_options(tls: RedisTls | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    files = {"ssl_ca_certs": tls.ca_file, "ssl_certfile": tls.cert_file, "ssl_keyfile": tls.key_file}
-    named = {name: str(path.expanduser()) for name, path in files.items() if path is not None}
-    return {"ssl": True, "ssl_cert_reqs": "required", "ssl_check_hostname": True, **named}
-
-
-def _files_of(tls: RedisTls | None) -> list[Path]:
-    named = () if tls is None else (tls.ca_file, tls.cert_file, tls.key_file)
-    return [path.expanduser() for path in named if path is not None]
-
-
-def _stamp_of(tls: RedisTls | None) -> tuple[tuple[int, int], ...]:
-    found = []
-    for path in _files_of(tls):
-        try:
-            status = path.stat()
-        except OSError:
-            found.append((0, 0))
-        else:
-            found.append((status.st_mtime_ns, status.st_ino))
-    return tuple(found)
-
-
-def _check_certificates(tls: RedisTls | None) -> None:
-    if tls is None:
-        return
-    try:
-        context = ssl.create_default_context(cafile=tls.ca_file and str(tls.ca_file.expanduser()))
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file.expanduser(), tls.key_file and tls.key_file.expanduser())
-    except (OSError, ssl.SSLError):
-        raise SettingsError("The certificates for Redis cannot be used.", param="router.state.tls") from None
-
-
-async def _closed(client: Redis | RedisCluster) -> None:
-    try:
-        await client.aclose()
-        pool = getattr(client, "connection_pool", None)
-        if isinstance(pool, ConnectionPool):
-            await pool.disconnect()
-        if isinstance(pool, SentinelConnectionPool):
-            for sentinel in pool.sentinel_manager.sentinels:
-                await sentinel.aclose()
-    except (RedisError, OSError):
-        return  # a connection that cannot be closed is gone

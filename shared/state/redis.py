@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from shared.clock import Clock
 from shared.errors import StateUnavailable
 from shared.fleet import Heartbeat, with_sequence, without_sequence
-from shared.state.link import RedisLink, Script
+from shared.state.link import ONLY_PRIMARY, RedisLink, Script
 from shared.state.ordering import MAX_RETIRED
 from shared.state.port import Report, Signed
 
@@ -85,12 +85,13 @@ if signed then redis.call('HSET', KEYS[7], id, ARGV[7]) else redis.call('HDEL', 
 return 1
 """
 )
-# ARGV: number that is known (0: nothing is), page. Returns the server's run, its time, the number up to which this
-# reaches (-1: what is known is from elsewhere), whether there is more; ids, heads (null: gone) and signatures (empty:
-# none) as one text of a line each, since a reader pays for every value of an answer; of the news places and lengths in
-# bytes, as such texts too, and the beats one behind the other.
+# ARGV: number that is known (0: nothing is), page, whether of a primary alone. Returns the server's run, its time, the
+# number up to which this reaches (-1: what is known is from elsewhere), whether there is more; ids, heads (null: gone)
+# and signatures (empty: none) as one text of a line each, since a reader pays for every value of an answer; of the news
+# places and lengths in bytes, as such texts too, and the beats one behind the other.
 _CHANGES = Script(
-    _CLOCK
+    ONLY_PRIMARY
+    + _CLOCK
     + """
 local ok, about = pcall(redis.call, 'INFO', 'server')
 local run = ok and string.match(about, 'run_id:(%x+)') or ''
@@ -123,9 +124,11 @@ return {run, now, reached, more, lines(ids), lines(heads), lines(signed),
   lines(at), lines(lengths), table.concat(beats)}
 """
 )
+# It changes something in any case, so that no replica takes it for done.
 _FORGET = Script(
     _CLOCK
     + """
+redis.call('HDEL', KEYS[1], '')
 if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then
   drop(ARGV[1])
   redis.call('ZADD', KEYS[3], now, ARGV[1])
@@ -150,11 +153,11 @@ def publication(beat: Heartbeat, ttl_ms: int, signed: Signed | None = None) -> l
 
 @dataclass(slots=True)
 class _Known:
-    """What one reader has: up to which number, of which run of the server, and after how many failures."""
+    """What one reader has: up to which number, of which run of the server, and after how many failures and turns."""
 
     number: str = "0"
     run: str = ""
-    failures: int = 0
+    after: tuple[int, int] = (0, 0)
     reports: dict[str, Report] = field(default_factory=dict)
 
 
@@ -175,14 +178,14 @@ class RedisStateStore:
         return bool(await self._link.run(PUBLISH, self._keys, publication(heartbeat, self._ttl_ms, signed)))
 
     async def reports(self) -> tuple[Report, ...]:
-        known = self._known
-        if known.failures != self._link.failures:
-            known = _Known(failures=self._link.failures)
+        known, after = self._known, (self._link.failures, self._link.turns)
+        if known.after != after:
+            known = _Known(after=after)
         before = self._known.reports
         run, reports, number = known.run, dict(known.reports), known.number
         again = number == "0"
         while True:
-            answer = await self._link.run(_CHANGES, self._keys, [number, _PAGE])
+            answer = await self._link.look(_CHANGES, self._keys, [number, _PAGE])
             ran, server_ms, reached, more = answer[0].decode(), int(answer[1]), answer[2].decode(), answer[3]
             if number != "0" and (ran != run or reached == "-1"):
                 reports, number, run, again = (
@@ -197,7 +200,7 @@ class RedisStateStore:
                 self._take(_rows(answer[4:]), server_ms, reports, before if again else {})
             if not more:
                 break
-        self._known = _Known(number, run, known.failures, self._alive(reports, before))
+        self._known = _Known(number, run, known.after, self._alive(reports, before))
         return tuple(self._known.reports.values())
 
     async def forget(self, backend_id: str) -> None:

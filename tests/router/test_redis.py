@@ -7,7 +7,10 @@ import time
 
 import pytest
 
-from shared.testing.redis_server import RedisServer
+from shared.keys import hashed
+from shared.state.redis import keys_of
+from shared.testing.redis_pair import RedisPair, connections, until
+from shared.testing.redis_server import RedisServer, binary
 from shared.testing.upstream import Upstream
 from tests.router.conftest import RunningRouter, StartRouter, eventually
 
@@ -50,6 +53,37 @@ async def test_a_frozen_redis_does_not_stop_requests(
     assert await reporter.report(edge) == 204
 
 
+@pytest.mark.parametrize("how", ["demoted", "frozen"])
+async def test_routers_follow_a_failover(start_router: StartRouter, edge: Upstream, how: str) -> None:
+    """RD-03 kind: one router hears of the agent, the other only reads; both hold connections to the old primary. The
+    limits of a key count on where they stood."""
+    if binary() is None:
+        pytest.skip("redis-server is not installed")
+    key, headers = "isk-limited", {"Authorization": "Bearer isk-limited"}
+    keys = [{"name": "app", "sha256": hashed(key), "scopes": ["inference", "fleet:report"], "requests_per_minute": 20}]
+    async with RedisPair() as pair:
+        state = {"kind": "redis", "url": pair.url, "refresh_ms": 50}
+        reporter = await start_router(state=state, keys=keys)
+        reader = await start_router(state=state, keys=keys)
+        reporter.session.headers.update(headers)
+        await _reported(reporter, reader, edge)
+        assert await _served(reporter, 4) + await _served(reader, 4) == 8
+        await pair.replicated()
+        if how == "frozen":
+            pair.old.freeze()
+        pair.promote()
+        if how == "demoted":
+            pair.demote()
+        there = pair.new
+        before = reader.router.directory.snapshot().backends[0].received_ms
+        await _newer(reporter, reader, edge, before)
+        assert b"instance-of-edge-1" in there.command("HGET", keys_of("fleet")[0], "edge-1")
+        await eventually(lambda: reporter.router.directory.store_up and reader.router.directory.store_up)
+        assert await _served(reporter, 10) + await _served(reader, 10) == 12, "eight were taken before"
+        pair.old.thaw()
+        await until(lambda: connections(pair.old) == 0)
+
+
 async def test_the_last_known_fleet_has_an_age_limit(
     start_router: StartRouter, edge: Upstream, redis_server: RedisServer
 ) -> None:
@@ -76,3 +110,25 @@ async def _reported(reporter: RunningRouter, reader: RunningRouter, edge: Upstre
         if reader.router.directory.snapshot().backends:
             return
     raise AssertionError("the report did not reach the other router")
+
+
+async def _newer(reporter: RunningRouter, reader: RunningRouter, edge: Upstream, before_ms: int | None) -> None:
+    """Report to one router until the other has a later report than that of `before_ms`."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        assert await reporter.report(edge) == 204
+        await asyncio.sleep(0.1)
+        [backend] = reader.router.directory.snapshot().backends
+        if (backend.received_ms or 0) > (before_ms or 0):
+            return
+    raise AssertionError("the other router does not hear of the agent any more")
+
+
+async def _served(router: RunningRouter, count: int) -> int:
+    """How many of so many requests are not refused."""
+    served = 0
+    for _ in range(count):
+        async with router.ask() as response:
+            assert response.status in (200, 429)
+            served += response.status == 200
+    return served
