@@ -86,6 +86,8 @@ class FleetWatch:
         self._on_change(backend_id)
         try:
             await self._store.forget(backend_id)
+        except StateRefused as error:  # a replica, say: it can still be read
+            self._note_taken(error)
         except StateUnavailable as error:
             self._failed(error)
 

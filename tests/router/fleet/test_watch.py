@@ -30,6 +30,11 @@ class FlakyStore(MemoryStateStore):
             raise StateRefused("full")
         return await super().publish(heartbeat, signed)
 
+    async def forget(self, backend_id: str) -> None:
+        if self.full:
+            raise StateRefused("full")
+        await super().forget(backend_id)
+
     async def reports(self) -> tuple[Report, ...]:
         if self.gone:
             raise StateUnavailable("gone")
@@ -175,3 +180,16 @@ async def test_a_store_that_is_full_is_up_and_said_once(clock: ManualClock) -> N
     await watch.publish(beat("own", 30))
     events = [orjson.loads(line)["event"] for line in sink.getvalue().splitlines()]
     assert events == ["state_store_refuses", "state_store_takes_again"]
+
+
+async def test_a_store_that_refuses_to_forget_is_not_gone(clock: ManualClock) -> None:
+    """RD-03 kind: a replica that another took over from serves readers; nothing stands still because of it."""
+    store = FlakyStore(clock, ttl_s=60)
+    watch = FleetWatch(store, clock, last_known_ms=15_000)
+    await store.publish(beat("remote", 1))
+    await watch.refresh()
+    store.full = True
+    await watch.forget("other")
+    assert watch.up
+    await clock.advance(1)
+    assert age_ms(watch, clock, "remote") == 1_000
