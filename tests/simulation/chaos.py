@@ -19,6 +19,7 @@ from shared.fleet import BackendState, Heartbeat, ServedModel, ThermalLevel
 from shared.keys import hashed
 from shared.testing import answers
 from shared.testing.answers import MODEL, Answer
+from shared.testing.redis_pair import follow, until
 from shared.testing.redis_server import RedisServer
 from shared.testing.toxics import ToxicProxy
 from shared.testing.upstream import Exchange, Upstream
@@ -40,7 +41,8 @@ Fault = Callable[[float], Awaitable[None]]
 @dataclass
 class Grounds:
     """All parts, and the proxies between them: `fronts` before the routers, `beats` between agents and the first of
-    them, `backends` between routers and backends (two agents and a cloud), `store` between routers and Redis."""
+    them, `backends` between routers and backends (two agents and a cloud), `store` between routers and Redis, whose
+    replica is `spare`."""
 
     routers: list[RunningRouter]
     redis: RedisServer
@@ -49,6 +51,7 @@ class Grounds:
     beats: ToxicProxy
     backends: list[ToxicProxy]
     store: ToxicProxy
+    spare: RedisServer
     leaks: list[str] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)
 
@@ -82,12 +85,14 @@ async def grounds(start_router: StartRouter, folder: Path, redis: RedisServer) -
         upstreams = [await enter(Upstream(default=_echo)) for _ in range(2)]
         upstreams.append(await enter(Upstream(default=lambda exchange: _echo_of_cloud(exchange, leaks))))
         backends = [await enter(ToxicProxy(each.url)) for each in upstreams]
-        store = await enter(ToxicProxy(f"tcp://127.0.0.1:{redis.port}"))
+        spare = stack.enter_context(RedisServer())
+        follow(spare, redis)
+        store = await enter(ToxicProxy(redis.url))
         settings = _settings(policy, backends[2].url, store.url)
         routers = [await start_router(**settings) for _ in range(2)]
         fronts = [await enter(ToxicProxy(each.url)) for each in routers]
         beats = await enter(ToxicProxy(routers[0].url))
-        made = Grounds(routers, redis, upstreams, fronts, beats, backends, store, leaks)
+        made = Grounds(routers, redis, upstreams, fronts, beats, backends, store, spare, leaks)
         reporting = asyncio.create_task(_report(made))
         try:
             for router in routers:
@@ -240,7 +245,7 @@ class Torment:
             yield f"death of {at}", lambda for_s, at=at: die(at, for_s)  # type: ignore[misc]
 
     def _redis_faults(self) -> Iterable[tuple[str, Fault]]:
-        redis = self._on.redis
+        redis, spare, store = self._on.redis, self._on.spare, self._on.store
 
         async def frozen(for_s: float) -> None:
             redis.freeze()
@@ -256,7 +261,17 @@ class Torment:
             await asyncio.sleep(for_s)
             redis.command("REPLICAOF", "NO", "ONE")
 
-        yield from (("frozen", frozen), ("killed", killed), ("demoted", demoted))
+        async def failed_over(for_s: float) -> None:
+            """The replica takes over for a while, and the name comes to mean it; nobody cuts a connection."""
+            for primary, replica in ((redis, spare), (spare, redis)):
+                await until(lambda each=replica: b"master_link_status:up" in each.command("INFO", "replication"))  # type: ignore[misc]
+                replica.command("REPLICAOF", "NO", "ONE")
+                store.move(replica.url)
+                follow(primary, replica)
+                await asyncio.sleep(for_s)
+
+        faults = (("frozen", frozen), ("killed", killed), ("demoted", demoted), ("failed over", failed_over))
+        yield from faults
 
 
 _TOXICS: dict[str, Callable[[ToxicProxy], object]] = {
