@@ -21,7 +21,7 @@ from router.privacy.recognisers.nearby import triggers_of
 from router.privacy.written_out import NAMING
 
 _NAMES = (
-    "commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus"
+    "lt|gt|apos|commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus"
     "|equals"
 )
 _ESCAPED = re.compile(
@@ -77,6 +77,8 @@ class Encoding:
     decode: Callable[[View], Iterator[View | None]]
     of_named: bool = False
     """It finds something only where the text has a word that says what values are (`NAMING_TRIGGERS`)."""
+    is_layout: bool = False
+    """It hides nothing: a page with a table of lists is as deep as plain text."""
 
 
 def holds_media(text: str) -> bool:
@@ -207,7 +209,7 @@ ALL = (
     Encoding(
         (
             rb"%[0-9A-Fa-f]{2}",
-            rb"&(?:#[0-9xX]|[a-z]{3,6};)",
+            rb"&(?:#[0-9xX]|[a-z]{2,6};)",
             rb"\\(?:u[0-9A-Fa-f{]|U000|x[0-9A-Fa-f]{2}|[nrtfv/_*-])",
             rb"(?:=[0-9A-F]{2}){2}",
         ),
@@ -215,10 +217,11 @@ ALL = (
     ),
     Encoding((rb"[A-Za-z0-9+/_\-]{16}",), _base64),
     Encoding(((rf"(?:{_HEX_BYTE}){{8}}").encode(),), _hex),
-    Encoding(lookalikes.TRIGGERS, lookalikes.latin),
-    Encoding(wrapped.TRIGGERS, wrapped.joined),
-    Encoding(tables.TRIGGERS, tables.named_cells),
-    Encoding(lists.TRIGGERS, lists.named_items, of_named=True),
-    Encoding(pages.TRIGGERS, pages.as_shown),
-    Encoding(json_rows.TRIGGERS, json_rows.as_lines, of_named=True),
+    Encoding(pages.TRIGGERS, pages.as_shown, is_layout=True),
+    Encoding(json_rows.TRIGGERS, json_rows.as_lines, of_named=True, is_layout=True),
+    Encoding(lookalikes.TRIGGERS, lookalikes.latin, is_layout=True),
+    Encoding(wrapped.TRIGGERS, wrapped.joined, is_layout=True),
+    Encoding(tables.TRIGGERS, tables.named_cells, is_layout=True),
+    Encoding(lists.TRIGGERS, lists.named_items, of_named=True, is_layout=True),
 )
+"""Layouts stand in the order in which one holds another: a page a table, a table's cell a list."""

@@ -106,7 +106,9 @@ class Scanner:
         self._scan_view(run, TextPosition("role", word), self._folder.view(word), MAX_DEPTH)
         return not run.entities and not run.unread
 
-    def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int) -> None:
+    def _scan_view(self, run: _Run, text: TextPosition, view: View, depth: int, layout: int = -1) -> None:
+        """Read a view, and what is written inside it. `layout` is the layout that it was made from: one that comes
+        later holds no more than was there, so that it takes nothing of the depth."""
         run.spend(len(view.text))
         numbers = self._database.numbers_in(ascii_of(view.text))
         for number in numbers:
@@ -116,10 +118,12 @@ class Scanner:
             elif number == self._media:
                 run.unread = run.unread or encodings.holds_media(view.text)
             elif number < self._media and (self._naming in numbers or number not in self._of_named):
+                is_layout = encodings.ALL[number - len(self._recognisers)].is_layout
+                is_free = is_layout and number > layout
                 for inner in self._decoded(run, view, number):
-                    if depth == 0:
+                    if depth == 0 and not is_free:
                         raise _Stopped("overflow")
-                    self._scan_view(run, text, inner, depth - 1)
+                    self._scan_view(run, text, inner, depth - (not is_free), number if is_layout else -1)
         for recogniser in self._untriggered:
             self._recognise(run, text, view, recogniser)
         for plugin in self._plugins:

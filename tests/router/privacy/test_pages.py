@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from router.privacy.scanner import Scanner
+from shared.openai.text import TextPosition
 from tests.router.privacy.test_tables import _IDS, _found
 
 _ROWS = 20
@@ -76,3 +77,63 @@ def test_pi_01_tags_within_a_value_hide_nothing(scanner: Scanner, text: str, kin
 )
 def test_pages_that_hold_nothing_are_left_alone(scanner: Scanner, text: str) -> None:
     assert _found(scanner, text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "if (x1<y) return;",
+        "for (i = 0; i2<n; i++) {}",
+        "p1<p2 and p3<p4, or mail@ <b",
+        "1<!-- not closed",
+        "<table><tr><th>Field</th><th>Password &amp; PIN</th></tr><tr><td>A</td><td>none (1)</td></tr>"
+        "<tr><td>B</td><td>phones: [12345, 23456]</td></tr></table><ul><li>x1</li></ul>",
+    ],
+)
+@pytest.mark.parametrize("nested", [0, 1, 2])
+def test_pi_11_code_and_pages_are_scanned_to_their_end(scanner: Scanner, text: str, nested: int) -> None:
+    """A sign that opens no tag makes no page of a text, and a page with a table of lists is no deeper than a text."""
+    for _ in range(nested):
+        text = json.dumps({"text": text})
+    found = scanner.scan([TextPosition("t", text)])
+    assert (found.complete, found.entities) == (True, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "count"),
+    [
+        (
+            "<table><thead><tr><th></th><th>a</th><th>ssn</th></tr></thead>"
+            + "<tr><th>0</th><td></td><td>123456789</td></tr>\n" * _ROWS
+            + "</table>",
+            "us_ssn",
+            _ROWS,
+        ),
+        (
+            "<table><tr><td><p>name</p></td><td><p>password</p></td></tr>"
+            + "<tr><td><p>x y</p></td><td>\n<p><span>hunter2</span></p></td></tr>" * _ROWS,
+            "password",
+            _ROWS,
+        ),
+        ("<p>Passwords:</p><ul><li>hunter2secret</li><li>sword9fish</li></ul>", "password", 2),
+        ("<dl><dt>Password</dt><dd>hunter2secret</dd><dt>PIN</dt><dd>4711</dd></dl>", "password", 2),
+        (
+            "&lt;table&gt;&lt;tr&gt;&lt;th&gt;a&lt;/th&gt;&lt;th&gt;ssn&lt;/th&gt;&lt;/tr&gt;"
+            + "&lt;tr&gt;&lt;td&gt;b&lt;/td&gt;&lt;td&gt;123456789&lt;/td&gt;&lt;/tr&gt;" * _ROWS,
+            "us_ssn",
+            _ROWS,
+        ),
+        (
+            "<table><tr><th style='" + "mso:x;" * 100 + "'>a</th><th>ssn</th></tr>"
+            + ("<tr><td style='" + "mso:x;" * 100 + "'>b</td><td>123456789</td></tr>") * _ROWS,
+            "us_ssn",
+            _ROWS,
+        ),
+    ],
+)  # fmt: skip
+def test_pi_07_cells_and_items_of_real_pages_keep_their_names(
+    scanner: Scanner, text: str, kind: str, count: int
+) -> None:
+    """As data frames, offices and mails write them: with empty cells, blocks within cells, and long styles."""
+    found = {(e.start, e.end) for e in scanner.scan([TextPosition("t", text)]).entities if e.kind == kind}
+    assert len(found) == count
