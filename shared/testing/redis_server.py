@@ -197,6 +197,8 @@ class Cluster:
             name = primary.command("CLUSTER", "MYID").split(b"\r\n")[1].decode()
             replica.command("CLUSTER", "REPLICATE", name)
             _await(lambda replica=replica: b"master_link_status:up" in replica.command("INFO", "replication"))  # type: ignore[misc]
+        # Nodes that have not heard of it yet do not vote for a replica.
+        _await(lambda: all(n.command("CLUSTER", "NODES").count(b"slave ") == self._size - 2 for n in self._nodes))
         return self
 
     def __exit__(self, *_: object) -> None:
