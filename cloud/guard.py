@@ -20,7 +20,7 @@ from shared.errors import (
 from shared.keys import ApiKey, authenticate
 from shared.keys import Scope as KeyScope
 from shared.openai.body import parse_object
-from shared.openai.envelope import envelope_bytes
+from shared.openai.envelope import envelope_bytes, error_headers
 from shared.openai.facts import Endpoint
 from shared.openai.validation import validate
 
@@ -132,10 +132,7 @@ async def respond(error: IsthmusError, send: Send) -> None:
     """Answer with `error` in the OpenAI envelope."""
     body = envelope_bytes(error)
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if error.retry_after_s is not None:
-        headers.append((b"retry-after", str(max(1, error.retry_after_s)).encode()))
-    if error.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+    headers += [(name.lower().encode(), value.encode()) for name, value in error_headers(error).items()]
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

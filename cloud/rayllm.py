@@ -51,7 +51,7 @@ from shared.errors import (
     StreamBroken,
     TrustError,
 )
-from shared.openai.envelope import envelope_bytes, error_event
+from shared.openai.envelope import envelope_bytes, error_event, error_headers
 from shared.tracing.build import OnSpans
 
 _ADAPTER_LIMIT_S = 120.0
@@ -338,8 +338,7 @@ async def on_error(_: Request, error: Exception) -> Response:
     """The OpenAI envelope for an error of ours."""
     if not isinstance(error, IsthmusError):
         error = BackendError("The server failed on this request.")
-    headers = {} if error.retry_after_s is None else {"Retry-After": str(max(1, error.retry_after_s))}
-    return Response(envelope_bytes(error), error.status, headers, media_type="application/json")
+    return Response(envelope_bytes(error), error.status, error_headers(error), media_type="application/json")
 
 
 async def on_validation_error(request: Request, error: Exception) -> Response:

@@ -18,7 +18,7 @@ _INTRODUCTION = """# Errors
 
 Over HTTP an error is `{"error": {"message", "type", "param", "code"}}`: `param` names the field at fault, and no
 value is ever repeated. On the command line it is one line on standard error, and an exit code. 503 and 429 carry
-`Retry-After`.
+`Retry-After`, or `x-should-retry: false` where no wait helps (OpenAI's clients heed both); never both.
 
 """
 

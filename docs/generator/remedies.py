@@ -19,7 +19,8 @@ REMEDIES = {
     "ExpectationFailed": "Leave `Expect` out, or send `Expect: 100-continue`.",
     "CapacityError": "Ask again after `Retry-After`.",
     "NoCapacity": "Ask again after `Retry-After`; `isthmus fleet status` says what is missing.",
-    "PrivacyUnavailable": "Ask again when an edge device is ready; the cloud will not get this request.",
+    "PrivacyUnavailable": "Ask again when an edge device is ready; the cloud will not get this request. Asked "
+    "for the cloud alone, the answer says `x-should-retry: false`.",
     "QueueFull": "Ask again after `Retry-After`, or add slots or devices.",
     "NotReady": "Wait for the engine; `isthmus edge ps` says what it does.",
     "Draining": "Ask another replica; this process ends.",

@@ -21,6 +21,7 @@ from router.policy.model import Candidate, Rejection
 from shared.clock import Clock
 from shared.errors import IsthmusError, NoCapacity, PrivacyUnavailable, RateLimited
 from shared.fleet import Zone
+from shared.openai.envelope import retry_headers
 
 _TOO_MUCH = frozenset({Outcome.CONTEXT_EXCEEDED, Outcome.UNSUPPORTED})
 """The request asks for more than one backend has: no failure of it, so that trying another is no retry."""
@@ -33,12 +34,12 @@ _BUSY_COOL_MS = 250
 
 
 class Refused(Exception):
-    """A backend's own refusal goes to the client."""
+    """A backend's own refusal goes to the client. `retry_headers` say whether and when to ask again."""
 
     def __init__(self, refusal: Refusal, retry_after_s: int | None) -> None:
         super().__init__(refusal.status)
         self.refusal = refusal
-        self.retry_after_s = retry_after_s
+        self.retry_headers = retry_headers(retry_after_s, is_final=refusal.is_final)
 
 
 class Dispatcher:

@@ -31,6 +31,7 @@ from shared.clock import Clock
 from shared.errors import BackendStatus, BackendTimeout, BackendUnreachable, IsthmusError, StreamBroken
 from shared.fleet import Zone
 from shared.http.names import OUTPUT_CAP_HEADER
+from shared.openai.envelope import SHOULD_RETRY
 from shared.openai.facts import Endpoint
 from shared.tracing.port import NO_SPAN, Span
 
@@ -225,7 +226,13 @@ class Exchange:
         if response.status != 200:
             retry_after = pause_of(response.header("retry-after"), response.header("retry-after-ms"))
             own_words = self.candidate.zone is not Zone.CLOUD
-            refusal = read_refusal(response.status, raw, retry_after=retry_after, own_words=own_words)
+            refusal = read_refusal(
+                response.status,
+                raw,
+                retry_after=retry_after,
+                own_words=own_words,
+                is_final=response.header(SHOULD_RETRY) == "false",
+            )
             error_ = BackendStatus("The backend failed on this request.", backend_status=response.status)
             raise self._failed(error_, refusal.outcome, refusal)
         return response

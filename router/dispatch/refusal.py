@@ -60,9 +60,13 @@ class Refusal:
     code: str
     outcome: Outcome
     retry_after: str | None = None
+    is_final: bool = False
+    """Whether the backend says that no wait helps."""
 
 
-def read_refusal(status: int, raw: bytes, *, retry_after: str | None, own_words: bool) -> Refusal:
+def read_refusal(
+    status: int, raw: bytes, *, retry_after: str | None, own_words: bool, is_final: bool = False
+) -> Refusal:
     """The refusal in an answer with `status`; `own_words` says that the sender is an edge agent."""
     error = _error_of(raw)
     code = _code_of(status, error)
@@ -79,6 +83,7 @@ def read_refusal(status: int, raw: bytes, *, retry_after: str | None, own_words:
         code=code,
         outcome=outcome_of_status(status, code=code, has_retry_after=retry_after is not None, from_agent=own_words),
         retry_after=retry_after,
+        is_final=is_final,
     )
 
 

@@ -365,9 +365,7 @@ class Inference:
         answer = refused.refusal
         account.status, account.code = answer.status, answer.code
         account.outcome = _outcome(answer.status)
-        headers = answer_headers(account)
-        if refused.retry_after_s is not None:
-            headers["Retry-After"] = str(refused.retry_after_s)
+        headers = answer_headers(account) | refused.retry_headers
         return web.Response(status=answer.status, body=answer.body, content_type="application/json", headers=headers)
 
     def _close(self, account: Account, *, recorded: bool) -> None:

@@ -53,8 +53,8 @@ def refusal(decision: Decision, facts: DecisionFacts) -> IsthmusError:
                 f"This content must stay on the edge, and {_why_not_there(decision)}.",
                 retry_after_s=decision.retry_after_s,
             )
-            unavailable.is_final = decision.route is Route.CLOUD  # no wait brings such content there
-            return unavailable
+            # No wait brings such content there.
+            return unavailable.for_good() if decision.route is Route.CLOUD else unavailable
         case _:
             return NoCapacity(_no_capacity(decision), retry_after_s=decision.retry_after_s)
 

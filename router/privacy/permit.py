@@ -36,7 +36,7 @@ class EgressPermit:
         self, seal: object, *, decision_id: str, privacy_class: PrivacyClass, action: Action, body_digest: str
     ) -> None:
         if seal is not _SEAL:
-            raise PrivacyUnavailable("An egress permit is given by a decision alone.")
+            raise PrivacyUnavailable("An egress permit is given by a decision alone.").for_good()
         object.__setattr__(self, "decision_id", decision_id)
         object.__setattr__(self, "privacy_class", privacy_class)
         object.__setattr__(self, "action", action)
@@ -69,9 +69,9 @@ def mint(decision: Decision, classification: Classification, body_digest: str, d
     if not classification.complete or decision.privacy_class is PrivacyClass.UNKNOWN:
         raise PrivacyUnavailable("This content was not scanned as a whole and stays on the edge.")
     if decision.action not in (Action.ANY, Action.MASK) or Zone.CLOUD not in decision.allowed_zones:
-        raise PrivacyUnavailable("Policy does not let this content leave the edge.")
+        raise PrivacyUnavailable("Policy does not let this content leave the edge.").for_good()
     if decision.action is Action.MASK and classification.privacy_class is not PrivacyClass.PUBLIC:
-        raise PrivacyUnavailable("This content could not be masked and stays on the edge.")
+        raise PrivacyUnavailable("This content could not be masked and stays on the edge.").for_good()
     return EgressPermit(
         _SEAL,
         decision_id=decision_id,

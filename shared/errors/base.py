@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class IsthmusError(Exception):
@@ -29,6 +29,11 @@ class IsthmusError(Exception):
         self.retry_after_s = retry_after_s
         self.is_final = False
         """Whether the same request would be refused again, however long one waits."""
+
+    def for_good(self) -> Self:
+        """This error, as the answer to what no wait helps: there is no time at which asking again may be worth it."""
+        self.is_final, self.retry_after_s = True, None
+        return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.message, dict(self.__dict__))

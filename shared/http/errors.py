@@ -11,7 +11,7 @@ from aiohttp.typedefs import Middleware
 from shared import logs
 from shared.errors import InvalidRequest, IsthmusError, MethodNotAllowed, NotFound, PayloadTooLarge
 from shared.identifiers import Identifiers
-from shared.openai.envelope import envelope_bytes
+from shared.openai.envelope import envelope_bytes, error_headers
 
 REQUEST_ID = web.RequestKey("request_id", str)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -29,18 +29,9 @@ def request_id_of(request: web.Request, ids: Identifiers) -> str:
 
 
 def error_response(error: IsthmusError, *, close: bool = False, body: bytes | None = None) -> web.Response:
-    """The answer for `error`, with `Retry-After` and `WWW-Authenticate` where they belong; without a `body`, in the
-    OpenAI envelope."""
-    content = envelope_bytes(error) if body is None else body
-    response = web.Response(status=error.status, body=content, content_type="application/json")
-    if error.retry_after_s is not None:
-        response.headers["Retry-After"] = str(max(1, error.retry_after_s))
-    if isinstance(error, MethodNotAllowed):
-        response.headers["Allow"] = ", ".join(error.allowed)
-    if error.is_final:
-        response.headers["x-should-retry"] = "false"  # OpenAI's clients heed it
-    if error.status == 401:
-        response.headers["WWW-Authenticate"] = "Bearer"
+    """The answer for `error`, with the headers that belong to it; without a `body`, in the OpenAI envelope."""
+    content, headers = envelope_bytes(error) if body is None else body, error_headers(error)
+    response = web.Response(status=error.status, body=content, content_type="application/json", headers=headers)
     if close or error.status in (401, 413, 415):
         # The body may not have been read: the connection cannot be used again.
         response.force_close()

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cloud.guard import Guard, Message, Receive, Scope, Send
+from cloud.guard import Guard, Message, Receive, Scope, Send, respond
+from shared.errors import QueueFull
 from shared.keys import ApiKey, hashed
 from shared.keys import Scope as KeyScope
 
@@ -172,6 +173,20 @@ async def test_a_client_that_leaves_while_sending_is_not_answered() -> None:
     await Guard(inner, body_limit_bytes=10, sequences={})(scope, receive, send)
     assert sent == []
     assert inner.bodies == []
+
+
+@pytest.mark.parametrize("final", [False, True])
+async def test_a_refusal_says_when_to_come_again_or_that_it_is_of_no_use(final: bool) -> None:
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    error = QueueFull("full", retry_after_s=7)
+    await respond(error.for_good() if final else error, send)
+    headers = dict(sent[0]["headers"])
+    told = headers.get(b"retry-after"), headers.get(b"x-should-retry")
+    assert told == ((None, b"false") if final else (b"7", None))
 
 
 async def test_other_routes_are_none_of_its_business() -> None:

@@ -8,6 +8,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
+from shared.errors import QueueFull
+
 pytest.importorskip("vllm")
 rayllm: Any = pytest.importorskip("cloud.rayllm")
 
@@ -24,9 +26,14 @@ def client() -> TestClient:
     def fails() -> None:
         raise RuntimeError("CANARY")
 
+    def full(final: bool) -> None:
+        error = QueueFull("full", retry_after_s=7)
+        raise error.for_good() if final else error
+
     chat.__annotations__["body"] = rayllm.ChatCompletionRequest
     app.post("/chat")(chat)
     app.get("/fails")(fails)
+    app.get("/full")(full)
     return TestClient(app, raise_server_exceptions=False)
 
 
@@ -55,3 +62,10 @@ def test_a_fault_of_ours_has_the_envelope_and_tells_nothing(client: TestClient) 
     assert answer.status_code == 502
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
     assert "CANARY" not in answer.text
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_a_client_is_told_when_to_come_again_or_that_it_is_of_no_use(client: TestClient, final: bool) -> None:
+    answer = client.get("/full", params={"final": final})
+    told = answer.headers.get("retry-after"), answer.headers.get("x-should-retry")
+    assert told == ((None, "false") if final else ("7", None))

@@ -18,7 +18,7 @@ from shared.errors import (
     Unauthenticated,
 )
 from shared.keys import bearer_of
-from shared.openai.envelope import envelope, error_event
+from shared.openai.envelope import envelope, error_event, error_headers
 
 _SPECIAL = {
     "BackendTimeout": lambda cls: cls("slow", phase="idle"),
@@ -76,6 +76,14 @@ def test_capacity_errors_say_when_to_ask_again() -> None:
     for cls in _classes(errors.CapacityError):
         assert cls("no room").retry_after_s == 1
         assert cls.status in (429, 503)
+
+
+@pytest.mark.parametrize("cls", list(_classes()), ids=lambda cls: cls.__name__)
+def test_fo_03_no_error_says_when_to_ask_again_and_that_it_is_of_no_use(cls: type[IsthmusError]) -> None:
+    """Some clients heed the time alone. Also after the error has crossed a process."""
+    final = error_headers(pickle.loads(pickle.dumps(_made(cls).for_good())))
+    assert final["x-should-retry"] == "false" and "Retry-After" not in final
+    assert "x-should-retry" not in error_headers(_made(cls))
 
 
 def test_backend_status_keeps_what_the_backend_said() -> None:

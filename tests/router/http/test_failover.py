@@ -77,6 +77,19 @@ async def test_fo_03_a_pause_is_heeded_in_whatever_form(
     assert len(cloud.exchanges) == 1
 
 
+@pytest.mark.parametrize("status", [400, 429])
+async def test_a_backends_word_that_no_wait_helps_goes_on_without_a_time_to_wait(
+    start_router: StartRouter, cloud: Upstream, status: int
+) -> None:
+    """A quota that is spent for the month is 429 as one of the minute is, and only its sender can tell."""
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], policy={"mode": "only_cloud"})
+    told = {"Retry-After": "7", "x-should-retry": "false"}
+    cloud.default = lambda _: answers.failure(status, "insufficient_quota", told)
+    async with router.ask() as response:
+        assert (response.status, response.headers["x-should-retry"]) == (status, "false")
+        assert "Retry-After" not in response.headers
+
+
 async def test_fo_01_an_opening_that_counts_the_prompt_is_no_content(
     start_router: StartRouter, edge: Upstream, cloud: Upstream
 ) -> None:

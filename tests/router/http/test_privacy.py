@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import openai
 import orjson
 import pytest
 
@@ -41,7 +42,8 @@ async def unavailable(router: RunningRouter, *, stream: bool = False, **headers:
     async with router.ask(PERSONAL_TEXT, stream=stream, headers=headers) as response:
         assert response.status == 503
         assert (await response.json())["error"]["code"] == "privacy_unavailable"
-        assert response.headers["Retry-After"]
+        told = "x-should-retry" if headers.get("x-isthmus-route") == "cloud" else "Retry-After"
+        assert [name for name in ("x-should-retry", "Retry-After") if name in response.headers] == [told]
         assert response.headers["x-isthmus-class"] == "personal"
 
 
@@ -257,7 +259,21 @@ async def test_a_client_is_told_not_to_come_again_where_no_wait_helps(
     edge.script(answers.failure(503), answers.failure(503), answers.failure(503))
     async with router.ask(PERSONAL_TEXT, headers={"x-isthmus-route": route}) as response:
         assert response.status == 503
-        assert response.headers.get("x-should-retry") == ("false" if route == "cloud" else None)
+        told = response.headers.get("x-should-retry"), response.headers.get("Retry-After")
+        assert told == (("false", None) if route == "cloud" else (None, "1")), "one of the two, never both"
+
+
+@pytest.mark.parametrize(("route", "times"), [("cloud", 1), ("auto", 2)])
+async def test_the_official_client_comes_again_only_where_that_helps(
+    router: RunningRouter, edge: Upstream, route: str, times: int
+) -> None:
+    edge.default = lambda _: answers.failure(503)
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": PERSONAL_TEXT}]}
+    headers = {"x-isthmus-route": route}
+    async with openai.AsyncOpenAI(base_url=f"{router.url}/v1", api_key="none", max_retries=1) as client:
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(**asked, extra_headers=headers)  # type: ignore[call-overload]
+    assert len(await router.records(times)) == times
 
 
 async def test_who_asks_for_less_than_the_session_had_is_told_of_the_session(router: RunningRouter) -> None:
