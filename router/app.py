@@ -24,6 +24,7 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.exchange import ExchangeLimits
 from router.dispatch.health import Health
 from router.dispatch.ledger import Ledgers, OutlierRules
+from router.dispatch.patience import Patience, PatienceRules
 from router.dispatch.targets import Access, Targets
 from router.dispatch.wire.pool import Pool
 from router.fleet.devices import Devices
@@ -164,7 +165,7 @@ async def build_router(
         doorkeeper=doorkeeper,
         quota=(quota := Quota(stores.limiter)),
         judge=Judge(classifier, policies, fleet.directory, aliases=settings.aliases),
-        dispatcher=_dispatcher(settings, fleet.pool, fleet.health, clock),
+        dispatcher=_dispatcher(settings, fleet, clock),
         directory=fleet.directory,
         health=fleet.health,
         traffic=fleet.traffic,
@@ -305,16 +306,17 @@ def _sessions(settings: SessionSettings, audit_key: bytes, clock: Clock, member:
     return Sessions(clock, key, ttl_s=settings.ttl_s, limit=settings.limit, elsewhere=elsewhere)
 
 
-def _dispatcher(settings: RouterSettings, pool: Pool, health: Health, clock: Clock) -> Dispatcher:
-    timeouts, retry = settings.timeouts, settings.retry
+def _dispatcher(settings: RouterSettings, fleet: _Fleet, clock: Clock) -> Dispatcher:
+    timeouts, retry, pool = settings.timeouts, settings.retry, fleet.pool
+    rules = PatienceRules(timeouts.first_token_s, timeouts.first_token_ratio, timeouts.first_token_most_s)
     return Dispatcher(
         {
             "edge": EdgeClient(pool),
             "cloud": CloudClient(pool, with_riders=settings.tracing.riders_to_clouds),
         },
-        health,
+        fleet.health,
         limits=ExchangeLimits(
-            first_token_s=timeouts.first_token_s,
+            Patience(rules, clock, heard_ms=fleet.watch.heard_ms, stale_after_ms=fleet.stale.limit_ms),
             idle_s=timeouts.idle_s,
             answer_s=timeouts.answer_s,
             answer_bytes=settings.limits.answer_bytes,

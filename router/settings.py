@@ -169,6 +169,16 @@ class TimeoutSettings(_Section):
 
     connect_s: float = Field(2, gt=0, description="Until the connection stands.")
     first_token_s: float = Field(30, gt=0, description="From sending the request to the first content.")
+    first_token_ratio: float = Field(
+        2,
+        ge=1,
+        le=100,
+        description="How many times the first token that its decision predicted an agent that reports may take, where "
+        "that is more: one that grows hot meanwhile has half its speed left.",
+    )
+    first_token_most_s: float = Field(
+        600, gt=0, description="Most of that, whatever agents report; OpenAI's clients have gone by then."
+    )
     idle_s: float = Field(15, gt=0, description="Between two events of a stream.")
     answer_s: float = Field(
         600, ge=0, description="Until the whole answer, for requests that are not streamed; 0: no limit."

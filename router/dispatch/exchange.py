@@ -17,6 +17,7 @@ from router.dispatch.clients import BackendClient, NotPermitted
 from router.dispatch.cooldown import pause_of
 from router.dispatch.job import Job
 from router.dispatch.ledger import Ledger
+from router.dispatch.patience import Patience
 from router.dispatch.refusal import MAX_ERROR_BYTES, Refusal, read_refusal
 from router.dispatch.silence import Silence, SilentTooLong
 from router.dispatch.stream import StreamCheck
@@ -61,9 +62,10 @@ Send = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class ExchangeLimits:
-    """Seconds until the first content, between events, and for an answer that is not streamed (0: none)."""
+    """How long the first content is waited for; seconds between events, and for an answer that is not streamed (0:
+    none)."""
 
-    first_token_s: float
+    patience: Patience
     idle_s: float
     answer_s: float
     answer_bytes: int
@@ -105,6 +107,9 @@ class Exchange:
         self._limits = limits
         self._clock = clock
         self._span = span
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_s = 0.0
         self._began_ms = clock.now_ms()
         self._first_ms = 0
         self._late = False
@@ -124,8 +129,11 @@ class Exchange:
             AttemptFailed: nothing of an answer was passed on yet, so another candidate may be tried.
         """
         streams = self._job.stream
-        limit_s = self._limits.first_token_s if streams else self._limits.answer_s
-        timer = asyncio.get_running_loop().call_later(limit_s, self._is_late) if streams or limit_s > 0 else None
+        self._since_s = self._loop.time()
+        if streams:
+            self._look_at_wait()
+        elif self._limits.answer_s > 0:
+            self._timer = self._loop.call_later(self._limits.answer_s, self._is_late)
         try:
             response = await self._send(client, access)
             await (self._await_content(response) if streams else self._read_whole(response))
@@ -137,8 +145,8 @@ class Exchange:
             self.close()
             raise
         finally:
-            if timer is not None:
-                timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
 
     def passed_headers(self) -> dict[str, str]:
         """What of the backend's headers is for the client: why a device caps the answer."""
@@ -198,6 +206,14 @@ class Exchange:
             # Back to the pool when it was read to its end, else closed: that is what stops the backend's work.
             self._response.release()
             self._response = None
+
+    def _look_at_wait(self) -> None:
+        """Wait on for the first content, or no longer."""
+        left_s = self._limits.patience.left_s(self.candidate, self._loop.time() - self._since_s)
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._look_at_wait)
+        else:
+            self._is_late()
 
     def _is_late(self) -> None:
         """The time is over; while there is no connection yet, the limit on connecting ends the wait."""

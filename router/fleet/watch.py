@@ -120,6 +120,11 @@ class FleetWatch:
             await self.refresh()
             await self._clock.sleep(interval_s)
 
+    def heard_ms(self, backend_id: str) -> int | None:
+        """When an agent reported last; None: it does not report."""
+        report = self.reports().get(backend_id)
+        return None if report is None else report.received_ms
+
     def reports(self) -> dict[str, Report]:
         """The reports to judge now, by backend id. While it is the same object, what changes in it is told."""
         if self._up or self._clock.now_ms() - self._answered_ms > self._last_known_ms:
