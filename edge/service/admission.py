@@ -153,8 +153,12 @@ class Admission:
         await self._enter(waiter)
         try:
             yield
-        finally:
+        except BaseException:
+            self._paces.record_cut(work, self._held_s(waiter))
+            raise
+        else:
             self._paces.record(work, self._held_s(waiter))
+        finally:
             self._release(waiter)
 
     async def _enter(self, waiter: _Waiter) -> None:

@@ -46,9 +46,16 @@ class Paces:
         self._seen: dict[str, tuple[Ewma, Ewma]] = {}
 
     def record(self, work: Work, held_s: float) -> None:
-        """Take in one turn that has ended."""
+        """Take in one turn that has ended by itself."""
         held, size = self._seen.get(work.kind, (Ewma(), Ewma()))
         self._seen[work.kind] = held.updated(held_s, alpha=_ALPHA), size.updated(max(1, work.size), alpha=_ALPHA)
+
+    def record_cut(self, work: Work, held_s: float) -> None:
+        """Take in one turn that failed, or whose client left. It would have lasted that long at least, which says
+        something where that is longer than was expected, and nothing where it is not: a run of requests that fail at
+        once is no short line."""
+        if held_s > self.expected_s(work.kind, work.size):
+            self.record(work, held_s)
 
     def expected_s(self, kind: str, size: int) -> float:
         """How long turns of that size together are likely to last."""

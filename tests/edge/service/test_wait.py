@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edge.service.admission import Admission
 from edge.service.wait import ANSWER, HORIZON_S, Paces, Part, Work, part_of, room_s, turn_s
@@ -134,6 +137,44 @@ async def test_routers_are_told_how_long_turns_last() -> None:
     async with admission.slot():
         await clock.advance(2.345)
     assert admission.told_turn_s == 2.3
+
+
+@pytest.mark.parametrize("failure", [QueueFull("failed"), asyncio.CancelledError(), GeneratorExit()], ids=repr)
+async def test_a_run_of_turns_that_were_cut_off_is_no_short_line(failure: BaseException) -> None:
+    """EC-01: clients that leave and requests that fail at once say nothing of how long the others take."""
+    clock = ManualClock()
+    admission = Admission(slots=1, queue_limit=8, clock=clock)
+
+    async def cut(after_s: float) -> None:
+        with contextlib.suppress(type(failure)):
+            async with admission.slot():
+                await clock.advance(after_s)
+                raise failure
+
+    await cut(0.0)
+    assert admission.told_turn_s is None
+    async with admission.slot():
+        await clock.advance(10)
+    for _ in range(50):
+        await cut(0.1)
+    assert admission.told_turn_s == 10
+    async with admission.slot():
+        assert admission.told_wait_s == 10
+    await cut(60)  # it would have lasted that long at least
+    assert 10 < (admission.told_turn_s or 0) <= 60
+    assert admission.busy == 0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 50), st.floats(0, 1e5)), min_size=1, max_size=30))
+def test_no_turn_that_was_cut_off_makes_another_look_shorter(turns: list[tuple[bool, int, float]]) -> None:
+    paces = Paces()
+    for was_cut, size, held_s in turns:
+        before_s, work = paces.expected_s("text", 10), Work("text", size=size)
+        if was_cut:
+            paces.record_cut(work, held_s)
+            assert paces.expected_s("text", 10) >= before_s * (1 - 1e-9)
+        else:
+            paces.record(work, held_s)
 
 
 @pytest.mark.parametrize("seed", range(20))
