@@ -10,6 +10,7 @@ import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -20,6 +21,8 @@ from pydantic_settings import SettingsError as SettingsSourceError
 from shared.errors import SettingsError
 
 SECTIONS = ("up", "edge", "router", "cloud", "loadtest")
+SECTION_GROUP = "isthmus.settings"
+"""Entry points of the class of each section, by its name."""
 PREFIX = "ISTHMUS__"
 _SHORT_PREFIXES = tuple(f"ISTHMUS_{section.upper()}__" for section in SECTIONS)
 FILE_VARIABLE = "ISTHMUS_CONFIG"
@@ -85,6 +88,17 @@ def load(cls: type[S], section: str, path: Path | None = None, **overrides: Any)
     return _build(cls, section, _section_of_file(path or _default_path(), section), overrides)
 
 
+def check(section: str, path: Path | None = None) -> None:
+    """Read a section as whoever owns it would, and keep nothing of it; raises as `load`. What is not installed here
+    has no values that could be wrong."""
+    for point in entry_points(group=SECTION_GROUP, name=section):
+        try:
+            owner = point.load()
+        except ImportError:
+            return
+        load(owner, section, path)
+
+
 def load_part(cls: type[S], section: str, path: Path | None = None) -> S:
     """Read only the fields of `cls` from a section whose other fields belong to someone else; raises as `load`."""
     values = _section_of_file(path or _default_path(), section)
@@ -96,7 +110,7 @@ def _build(cls: type[S], section: str, values: dict[str, Any], overrides: dict[s
     try:
         return cls(**{name: value for name, value in overrides.items() if value is not None})
     except ValidationError as error:
-        raise _translated(cls, section, error) from None
+        raise _translated(cls, section, error, overrides) from None
     except SettingsSourceError as error:
         raise SettingsError(f"{PREFIX}{section.upper()}: {error}.", param=section) from None
     finally:
@@ -182,7 +196,9 @@ def _section_hint(name: str) -> str:
     return f" Did you mean {near}?" if near else f" There are {', '.join(SECTIONS)}."
 
 
-def _translated(cls: type[BaseModel], section: str, error: ValidationError) -> SettingsError:
+def _translated(
+    cls: type[BaseModel], section: str, error: ValidationError, overrides: Mapping[str, Any]
+) -> SettingsError:
     first = error.errors(include_url=False, include_input=False)[0]
     name = ".".join(str(part) for part in first["loc"])
     hint = ""
@@ -190,4 +206,19 @@ def _translated(cls: type[BaseModel], section: str, error: ValidationError) -> S
         near = _nearest(name.replace(".", "__"), set(_names(cls)))
         hint = f" Did you mean {near.replace('__', '.')}?" if near else ""
     message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
-    return SettingsError(f"Setting {section}.{name}: {message}.{hint}", param=f"{section}.{name}")
+    given = first["loc"][:1] and overrides.get(str(first["loc"][0])) is not None
+    variable = None if given else _variable_of((section, *map(str, first["loc"])))
+    where = f" ({variable})" if variable else ""
+    return SettingsError(f"Setting {section}.{name}{where}: {message}.{hint}", param=f"{section}.{name}")
+
+
+def _variable_of(names: tuple[str, ...]) -> str | None:
+    """The variable of the environment that sets what is called so, by itself or among others as JSON; None: none does,
+    so that it stands in the file."""
+    for count in range(len(names), 1, -1):
+        wanted = PREFIX + "__".join(names[:count]).upper()
+        inner = [f'"{name}"' for name in names[count:] if not name.isdecimal()]
+        for variable, value in os.environ.items():
+            if variable.upper() == wanted and all(each in value for each in inner):
+                return variable
+    return None

@@ -17,9 +17,8 @@ from shared.http.binding import bind
 from shared.launcher.preflight import COMPILERS, SOCKET_NAME, is_prepared
 from shared.launcher.settings import UpSettings, wiring_of
 from shared.launcher.tiers import TIERS
-from shared.settings import home, load
+from shared.settings import SECTION_GROUP, home, load
 
-SETTINGS_GROUP = "isthmus.settings"
 _GIB = 1024**3
 _PYTHONS = ((3, 11), (3, 12))
 _MEMORY_BYTES = {"edge": _GIB, "cloud": 6 * _GIB}
@@ -90,7 +89,7 @@ def _disk(installed: frozenset[str]) -> Iterator[Finding]:
 
 def _settings(installed: frozenset[str], config: Path | None) -> Iterator[Finding]:
     """Whether each section of the settings file, and the environment over it, would be taken."""
-    for point in sorted(entry_points(group=SETTINGS_GROUP), key=lambda each: each.name):
+    for point in sorted(entry_points(group=SECTION_GROUP), key=lambda each: each.name):
         if point.name in TIERS and point.name not in installed:
             continue
         try:

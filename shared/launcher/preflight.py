@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from shared import settings
 from shared.errors import SettingsError
 from shared.extras import extra_of
 from shared.http.binding import bind
@@ -17,8 +18,8 @@ _SOCKET_PATH_BYTES = 107
 COMPILERS = ("c++", "g++", "clang++")
 
 
-def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path) -> None:
-    """Check installation, compiler, disk and ports of `tiers`.
+def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path, config: Path | None) -> None:
+    """Check installation, settings, compiler, disk and ports of `tiers`.
 
     Raises:
         SettingsError: with what to do about it.
@@ -27,6 +28,8 @@ def check(tiers: Iterable[Tier], wiring: Wiring, folder: Path) -> None:
     control_socket(folder)
     for tier in chosen:
         check_installed(tier)
+    for tier in chosen:
+        settings.check(tier.name, config)
     if any(tier.needs_compiler for tier in chosen):
         check_compiler()
     check_disk(folder, sum(tier.first_start_bytes for tier in chosen if not is_prepared(tier, wiring)))

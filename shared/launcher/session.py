@@ -78,7 +78,7 @@ class Session:
         self._on_signals()
         if left := await sweep(self._folder):
             self._reporter.note("up", f"ended {left} processes that an earlier run had left behind")
-        preflight.check([TIERS[name] for name in self.tiers], self._wiring, self._folder)
+        preflight.check([TIERS[name] for name in self.tiers], self._wiring, self._folder, self._config)
         self._make_run_folder()
         probe = Probe(self._clock, self._wiring.router_tls)
         self._make_runners(probe)

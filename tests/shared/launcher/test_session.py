@@ -244,6 +244,34 @@ async def test_a_taken_port_is_one_line_before_anything_starts(
     assert not (run.home / "calls").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "setting"),
+    [
+        ("ISTHMUS__ROUTER__TIMEOUTS__IDLE_S", "-1", "router.timeouts.idle_s"),
+        ("ISTHMUS__ROUTER__TIMEOUTS", '{"connect_s": 1, "idle_s": -1}', "router.timeouts.idle_s"),
+        ("ISTHMUS__EDGE__THERMAL__WARM_C", "200", "edge.thermal"),
+        ("ISTHMUS__CLOUD__LIFE__DRAIN_S", "soon", "cloud.life.drain_s"),
+        ("ISTHMUS__ROUTER__TIMEOUTS__IDEL_S", "3", "ISTHMUS__ROUTER__TIMEOUTS__IDEL_S"),
+    ],
+)
+async def test_a_wrong_value_is_one_line_before_anything_starts(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str, setting: str
+) -> None:
+    """Of any tier that is to start: its own process would say so when the others have begun."""
+    monkeypatch.setenv(name, value)
+    run = start(("edge", "cloud"))
+    with pytest.raises(SettingsError) as refused:
+        await run.task
+    assert refused.value.param == setting and refused.value.exit_code == 2
+    assert name in refused.value.message or setting == "edge.thermal"
+    assert not (run.home / "calls").exists()
+
+
+async def test_a_tier_that_is_left_out_may_have_any_settings(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISTHMUS__CLOUD__LIFE__DRAIN_S", "soon")
+    await start(("edge",)).until_ready()
+
+
 async def test_two_tiers_on_one_port_are_told_so(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISTHMUS__EDGE__PORT", os.environ["ISTHMUS__ROUTER__PORT"])
     with pytest.raises(SettingsError, match=r"router.port and edge.port are both"):
