@@ -17,7 +17,7 @@ from shared.errors import (
     PayloadTooLarge,
     UnsupportedMediaType,
 )
-from shared.keys import ApiKey, authenticate
+from shared.keys import ApiKey, authenticate, bearers_in
 from shared.keys import Scope as KeyScope
 from shared.openai.body import parse_object
 from shared.openai.envelope import envelope_bytes, error_headers
@@ -83,8 +83,11 @@ class Guard:
         """Whoever has no key is turned away before a byte of the body is read."""
         if not self._keys or scope["type"] != "http":
             return
-        values = [value.decode("latin-1") for name, value in scope["headers"] if name.lower() == b"authorization"]
-        scopes = authenticate(values, self._keys).scopes
+        bearers = bearers_in(
+            path_of(scope),
+            lambda wanted: [v.decode("latin-1") for name, v in scope["headers"] if name.lower() == wanted.encode()],
+        )
+        scopes = authenticate(bearers, self._keys).scopes
         if path_of(scope).startswith(ADMIN_PREFIX):
             if KeyScope.ADMIN not in scopes:
                 raise Forbidden("This key may not change what is loaded.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,6 +17,9 @@ from shared.errors import Forbidden, Unauthenticated
 
 KEY_PREFIX = "isk-"
 MAX_KEY_CHARS = 512
+KEY_HEADER = "x-api-key"
+"""Where Anthropic's clients put a key."""
+_THEIR_ROUTES = ("/v1/messages", "/v1/models")
 
 
 class Scope(StrEnum):
@@ -73,6 +76,36 @@ def hashed(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
+def takes_key_header(path: str) -> bool:
+    """Whether a key may come as `x-api-key` there: on the routes of Anthropic's clients. Elsewhere such a header may be
+    meant for a gateway before this process, and says nothing."""
+    return any(path == route or path.startswith(f"{route}/") for route in _THEIR_ROUTES)
+
+
+def bearers_in(path: str, values_of: Callable[[str], Sequence[str]]) -> Sequence[str]:
+    """The `Authorization` headers of a request for `path`, or its key in the same form where it came as `x-api-key`;
+    `values_of` gives all values of a header by its name.
+
+    Raises:
+        Unauthenticated: several such headers, one that is no key, or two different keys, so that nobody can tell whose
+            request it is.
+    """
+    bearers = values_of("authorization")
+    plain = values_of(KEY_HEADER) if takes_key_header(path) else ()
+    if not plain:
+        return bearers
+    key = plain[0].strip(" ")
+    if len(plain) != 1 or not _is_key(key):
+        raise Unauthenticated("One x-api-key header with a key is taken, and nothing else in it.")
+    if bearers and not hmac.compare_digest(hashed(bearer_of(bearers)), hashed(key)):
+        raise Unauthenticated("Authorization and x-api-key hold two different keys.")
+    return (f"Bearer {key}",)
+
+
+def _is_key(token: str) -> bool:
+    return bool(token) and " " not in token and token.isascii() and len(token) <= MAX_KEY_CHARS
+
+
 def bearer_of(values: Sequence[str]) -> str:
     """The token of the `Authorization` headers `values` (RFC 6750; the scheme's case does not matter, RFC 9110).
 
@@ -83,7 +116,7 @@ def bearer_of(values: Sequence[str]) -> str:
         raise Unauthenticated("Exactly one Authorization header with a bearer key is required.")
     scheme, _, token = values[0].partition(" ")
     token = token.strip(" ")
-    if scheme.lower() != "bearer" or not token or " " in token or not token.isascii() or len(token) > MAX_KEY_CHARS:
+    if scheme.lower() != "bearer" or not _is_key(token):
         raise Unauthenticated("The Authorization header must be 'Bearer' followed by a key.")
     return token
 

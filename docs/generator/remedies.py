@@ -7,7 +7,8 @@ REMEDIES = {
     "ClientError": "Change the request; the same one fails again.",
     "InvalidRequest": "Correct the field that `param` names.",
     "ContextLengthExceeded": 'Shorten the prompt or `max_tokens`, or send `truncation: "auto"`.',
-    "Unauthenticated": "Send `Authorization: Bearer KEY` with a key that is known and not expired.",
+    "Unauthenticated": "Send `Authorization: Bearer KEY` (Anthropic's clients: `x-api-key: KEY`) with a key that is "
+    "known and not expired.",
     "Forbidden": "Use a key with the scope that the message names (`isthmus router keys create --scope`); for "
     "`foreign_host` ask for localhost, or make keys.",
     "PolicyBlocked": "Take out what was found, or change the policy; see `isthmus router explain`.",

@@ -13,8 +13,8 @@ from generator.tables import code, table
 from router.http.openapi import document as router_document
 
 _ERRORS = """Every error has OpenAI's envelope: `{"error": {"message", "type", "param", "code"}}`; [Errors](errors.md)
-lists the codes. A key comes as `Authorization: Bearer KEY`, and is asked for once there is one ([Keys and
-limits](../explanation/keys.md)).
+lists the codes. A key comes as `Authorization: Bearer KEY`, for `/v1/messages` and `/v1/models` also as
+`x-api-key: KEY`, and is asked for once there is one ([Keys and limits](../explanation/keys.md)).
 
 """
 _ROUTER = f"""# HTTP API of the router

@@ -34,7 +34,7 @@ from shared.http import errors
 from shared.http.errors import Handler
 from shared.http.hosts import check_near
 from shared.http.lifecycle import Lifecycle
-from shared.keys import ApiKey, Scope, authenticate, require
+from shared.keys import ApiKey, Scope, authenticate, bearers_in, require
 from shared.openai.facts import Endpoint
 from shared.telemetry import CONTENT_TYPE, exposition
 
@@ -221,7 +221,8 @@ def _authentication(keys: Sequence[ApiKey]) -> Middleware:
         if request.path in _OPEN_ROUTES:
             return await handler(request)
         if keys:
-            request[_KEY] = authenticate(request.headers.getall("Authorization", []), keys)
+            bearers = bearers_in(request.path, lambda name: request.headers.getall(name, []))
+            request[_KEY] = authenticate(bearers, keys)
         else:
             check_near(request.headers)
         return await handler(request)

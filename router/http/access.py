@@ -11,7 +11,7 @@ from router.http.signin import COOKIE, CSRF_HEADER, SignedIn, SignIns
 from router.keys.ring import Keyring
 from shared.errors import ClientError, Forbidden, Unauthenticated
 from shared.http.hosts import check_near
-from shared.keys import ApiKey, Scope, require
+from shared.keys import ApiKey, Scope, bearers_in, require
 from shared.local_keys import is_within_machine
 
 COUNTED = web.RequestKey("counted", bool)
@@ -69,7 +69,7 @@ class Doorkeeper:
         return self._keys.authenticate([f"Bearer {given}"])
 
     def _caller(self, request: web.Request) -> ApiKey:
-        bearers = request.headers.getall("Authorization", [])
+        bearers = bearers_in(request.path, lambda name: request.headers.getall(name, []))
         signed_in = None if bearers else self.signed_in(request)
         if signed_in is None:
             return self._keys.authenticate(bearers, within_machine=_is_within_machine(request))

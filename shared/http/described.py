@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from shared import __version__
+from shared.keys import KEY_HEADER, takes_key_header
 
 Json = dict[str, Any]
 _ENVELOPE: Json = {
@@ -32,13 +33,20 @@ ERROR_SCHEMAS: Json = {"Error": _ENVELOPE}
 
 def document(title: str, paths: Json, schemas: Json) -> Json:
     """The whole document."""
+    for path, methods in paths.items():
+        for each in methods.values():
+            if takes_key_header(path) and each["security"]:
+                each["security"] = [{"key": []}, {"x_api_key": []}]
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": __version__},
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "x_api_key": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
+            },
         },
     }
 

@@ -229,6 +229,21 @@ async def test_where_keys_are_known_one_is_needed_before_the_body_is_read(header
         assert (await ask(large, headers=headers, keys=KEYS))[0] == status
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"x-api-key": "K"}, 200),
+        ({"X-Api-Key": "K", "authorization": "Bearer K"}, 200),
+        ({"x-api-key": "R", "authorization": "Bearer K"}, 401),
+        ({"x-api-key": "k"}, 401),
+        ({"x-api-key": "R"}, 403),
+    ],
+)
+async def test_au_01_a_key_may_come_as_anthropics_clients_send_it(headers: dict[str, str], status: int) -> None:
+    raw = json.dumps(CHAT | {"max_tokens": 4}).encode()
+    assert (await ask(raw, path="/v1/messages", headers=headers, keys=KEYS))[0] == status
+
+
 ADMIN_KEYS = (*KEYS, ApiKey("rules", hashed("A"), frozenset({KeyScope.ADMIN})))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from shared import keys
@@ -52,6 +54,48 @@ def test_au_01_everything_else_is_401_and_echoes_nothing(values: list[str]) -> N
     assert caught.value.status == 401
     assert KEY.lower() not in caught.value.message.lower()
     assert error_response(caught.value).headers["WWW-Authenticate"] == "Bearer"
+
+
+def _bearers(path: str, *, bearers: Sequence[str] = (), plain: Sequence[str] = ()) -> Sequence[str]:
+    return keys.bearers_in(path, lambda name: {"authorization": bearers, "x-api-key": plain}[name])
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens", "/v1/models", "/v1/models/m"])
+def test_au_01_a_key_may_come_as_anthropics_clients_send_it(path: str) -> None:
+    for bearers in ([], [f"Bearer {KEY}"], [f"bearer  {KEY}"]):
+        assert keys.authenticate(_bearers(path, bearers=bearers, plain=[KEY]), KNOWN).name == "app"
+    assert keys.authenticate(_bearers(path, bearers=[f"Bearer {KEY}"]), KNOWN).name == "app"
+
+
+@pytest.mark.parametrize(
+    ("bearers", "plain"),
+    [
+        ([], [""]),
+        ([], [KEY, KEY]),
+        ([], [f"Bearer {KEY}"]),
+        ([], [f"{KEY}é"]),
+        ([], ["\udcff"]),
+        ([], ["x" * 100_000]),
+        ([], [KEY.lower()]),
+        (["Bearer isk-other"], [KEY]),
+        ([f"Bearer {KEY}"], ["isk-other"]),
+        ([f"Bearer {KEY}"], [""]),
+        (["Basic x"], [KEY]),
+        ([f"Bearer {KEY}", f"Bearer {KEY}"], [KEY]),
+    ],
+    ids=lambda values: repr(values)[:40],
+)
+def test_au_01_two_keys_or_what_is_none_is_401(bearers: list[str], plain: list[str]) -> None:
+    with pytest.raises(Unauthenticated) as caught:
+        keys.authenticate(_bearers("/v1/messages", bearers=bearers, plain=plain), KNOWN)
+    assert KEY.lower() not in caught.value.message.lower() and "isk-other" not in caught.value.message
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messagesx", "/admin/v1/fleet", "/metrics", "/"])
+def test_au_01_elsewhere_that_header_may_be_a_gateways_and_says_nothing(path: str) -> None:
+    assert keys.authenticate(_bearers(path, bearers=[f"Bearer {KEY}"], plain=["theirs"]), KNOWN).name == "app"
+    with pytest.raises(Unauthenticated):
+        keys.authenticate(_bearers(path, plain=[KEY]), KNOWN)
 
 
 def test_au_01_every_known_hash_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:

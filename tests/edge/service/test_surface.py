@@ -83,6 +83,29 @@ async def test_keys_guard_everything_but_the_probes(engine: FakeEngine) -> None:
         assert (await _get(running, "/v1/models", KEY.upper()))[0] == 401
 
 
+@pytest.mark.parametrize(
+    ("route", "headers", "status"),
+    [
+        ("/v1/models", {"x-api-key": KEY}, 200),
+        ("/v1/models", {"X-API-Key": KEY, "Authorization": f"Bearer {KEY}"}, 200),
+        ("/v1/models", {"x-api-key": ADMIN}, 403),
+        ("/v1/models", {"x-api-key": ADMIN, "Authorization": f"Bearer {KEY}"}, 401),
+        ("/v1/models", {"x-api-key": "wrong-CANARY"}, 401),
+        ("/v1/messages", {"x-api-key": KEY}, 404),
+        ("/v1/messages", {"x-api-key": "wrong-CANARY"}, 401),
+        ("/metrics", {"x-api-key": KEY}, 401),
+    ],
+)
+async def test_au_01_a_key_may_come_as_anthropics_clients_send_it(
+    engine: FakeEngine, route: str, headers: dict[str, str], status: int
+) -> None:
+    async with (
+        running_agent(engine, keys=KEYS) as running,
+        running.session.get(running.url + route, headers=headers) as response,
+    ):
+        assert (response.status, "CANARY" in await response.text()) == (status, False)
+
+
 async def test_without_a_key_no_body_is_read(engine: FakeEngine) -> None:
     """RV-07, AU-01: 401 before the body, with the scheme that is wanted; the key is not echoed."""
     async with running_agent(engine, keys=KEYS) as running:

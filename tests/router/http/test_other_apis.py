@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from shared.fleet import ServedModel
+from shared.keys import Scope, hashed
 from shared.testing import answers
 from shared.testing.answers import MODEL, Answer, Write
 from shared.testing.upstream import Upstream
@@ -67,6 +68,40 @@ async def test_a_whole_answer_passes_through(start_router: StartRouter, edge: Up
     assert orjson.loads(exchange.body) == {**sent, "model": MODEL}
     [record] = await router.records(1)
     assert record["endpoint"] == path and record["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("text", [PUBLIC_TEXT, PERSONAL_TEXT])
+async def test_anthropics_clients_send_their_key_in_a_header_of_their_own(
+    start_router: StartRouter, edge: Upstream, cloud: Upstream, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """AU-01: the same privacy, and the key goes neither on nor into records and logs."""
+    key, other = "isk-CANARY-one", "isk-CANARY-two"
+    named = [{"name": name, "sha256": hashed(each), "scopes": scopes} for name, each, scopes in named_keys(key, other)]
+    router = await start_router(clouds=[{"id": "cloud-1", "url": cloud.url}], keys=named, policy={"mode": "only_cloud"})
+    cloud.default = lambda _: Answer(headers=answers.JSON, writes=(Write(orjson.dumps(WHOLE[MESSAGES])),))
+    raw = orjson.dumps(body_of(MESSAGES, text))
+    bearer = {"Authorization": f"Bearer {key}"}
+    allowed = 200 if text == PUBLIC_TEXT else 503
+    for headers, status in (
+        ({"x-api-key": key}, allowed),
+        ({"X-Api-Key": key, **bearer}, allowed),
+        ({"x-api-key": other}, 403),
+        ({"x-api-key": other, **bearer}, 401),
+        ({"x-api-key": "isk-CANARY"}, 401),
+        ({}, 401),
+    ):
+        async with router.send(raw, path=MESSAGES, headers=headers) as response:
+            assert (response.status, "CANARY" in await response.text()) == (status, False), headers
+    async with router.send(raw, headers={"x-api-key": key}) as response:
+        assert response.status == 401, "chat is no route of theirs"
+    assert [any("CANARY" in value for value in e.headers.values()) for e in cloud.exchanges] == [False] * (
+        2 if text == PUBLIC_TEXT else 0
+    )
+    assert "CANARY" not in str(await router.records(7)) and "CANARY" not in str(capsys.readouterr())
+
+
+def named_keys(key: str, other: str) -> list[tuple[str, str, list[Scope]]]:
+    return [("app", key, [Scope.INFERENCE]), ("reports", other, [Scope.FLEET_REPORT])]
 
 
 @pytest.mark.parametrize("path,events", [(RESPONSES, RESPONSE_EVENTS), (MESSAGES, MESSAGE_EVENTS)])
