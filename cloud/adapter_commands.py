@@ -86,7 +86,10 @@ def remove_command(name: Name, config: Config = None, as_json: AsJson = False) -
 def load_command(
     name: Name, url: Url = None, key_file: KeyFile = None, config: Config = None, as_json: AsJson = False
 ) -> None:
-    """Let every replica of the running tier load an adapter now, so that nobody waits for it later."""
+    """Let every replica of the running tier load an adapter now, so that nobody waits for it later.
+
+    Exit codes: 10 broken or not signed, 13 bytes changed, 25 no adapter, or not for this base or rank limit.
+    """
     _act("load", name, url, key_file, config, as_json)
 
 

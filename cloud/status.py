@@ -12,12 +12,29 @@ from rich.console import Console
 from rich.table import Table
 
 from cloud.guard import ADMIN_PREFIX
-from shared.errors import BackendError, BackendUnreachable
+from shared.errors import (
+    BackendError,
+    BackendUnreachable,
+    Forbidden,
+    InvalidRequest,
+    IsthmusError,
+    NotFound,
+    NotReady,
+    Unauthenticated,
+)
+from shared.errors.package import refused_as
 from shared.fleet import BackendState, CloudCapacity
 
 _TIMEOUT_S = 5.0
 _ADAPTER_LIMIT_S = 180.0
 """Replicas hash and read every byte of it first."""
+_BY_STATUS: dict[int, type[IsthmusError]] = {
+    400: InvalidRequest,
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    503: NotReady,
+}
 _COLUMNS = ("model", "state", "replicas", "running", "waiting", "KV cache", "prefix hits", "tokens/s", "context")
 
 
@@ -60,7 +77,7 @@ def act_on_adapter(base_url: str, name: str, action: str, key: str | None) -> in
 
     Raises:
         BackendUnreachable: nothing listens there.
-        BackendError: it refused; the cause is that of the tier.
+        IsthmusError: it refused, in its words; of the class that a refusal with that code or status has here.
     """
     return asyncio.run(_act(f"{base_url.rstrip('/')}{ADMIN_PREFIX}adapters/{quote(name)}/{action}", key))
 
@@ -79,12 +96,20 @@ async def _act(url: str, key: str | None) -> int:
     except (aiohttp.ClientError, orjson.JSONDecodeError):
         raise BackendError(f"What answers at {url} is not a cloud tier.") from None
     if response.status != 200 or not isinstance(answer, dict):
-        error = answer.get("error") if isinstance(answer, dict) else None
-        told = str(error.get("message")) if isinstance(error, dict) else f"It answered {response.status}."
-        if response.status == 401:
-            told += " Give a key of scope admin with --key-file."
-        raise BackendError(told)
+        raise _refusal(response.status, answer)
     return int(answer.get("replicas", 0))
+
+
+def _refusal(status: int, answer: object) -> IsthmusError:
+    """The error in an answer of the tier."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if not isinstance(error, dict):
+        return BackendError(f"It answered {status}.")
+    told, code = str(error.get("message")), str(error.get("code"))
+    if status == 401:
+        told += " Give a key of scope admin with --key-file."
+    kind = refused_as(code) if status < 500 else None
+    return (kind or _BY_STATUS.get(status, BackendError))(told, code=code)
 
 
 def are_ready(capacities: tuple[CloudCapacity, ...]) -> bool:

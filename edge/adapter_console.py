@@ -18,21 +18,16 @@ from rich.table import Table
 from edge.console import key_header, library, print_facts, print_json, text_console
 from edge.custody import adapters_of
 from edge.packages.adapters.adapter import ADAPTER_FILE, Adapter, AdapterName
-from edge.packages.adapters.file import REJECTIONS
 from edge.packages.adapters.store import AdapterStore, Registration
 from edge.packages.signing_key import SigningKey
 from edge.packages.staging import Incoming
 from edge.service.adapters.surface import ROUTE
 from edge.settings import EdgeSettings
-from shared.errors import AdapterRejected, BackendStatus, BackendUnreachable, InvalidRequest, NotFound, TrustError
+from shared.errors import BackendStatus, BackendUnreachable, InvalidRequest, NotFound, TrustError
+from shared.errors.package import refused_as
 
 _ANSWER_LIMIT_S = 180.0
 """A load starts an engine, which takes seconds on a busy device."""
-_REFUSED_AS: dict[str, type[InvalidRequest | TrustError]] = {
-    **{kind.default_code: kind for kind in TrustError.__subclasses__()},
-    **dict.fromkeys(REJECTIONS, AdapterRejected),
-}
-"""What an agent refuses ends the command as what is refused here does."""
 
 
 def agent_of(settings: EdgeSettings) -> str:
@@ -81,10 +76,7 @@ def upload(url: str, key_file: Path | None, name: str, file: Path, base_digest: 
     query = f"?base_digest={base_digest}" if base_digest else ""
     address = f"{url.rstrip('/')}{ROUTE}/{AdapterName.parse(name)}{query}"
     with _opened(file) as content:
-        try:
-            return _ask("PUT", address, key_file, content)
-        except InvalidRequest as refused:
-            raise _REFUSED_AS.get(refused.code, InvalidRequest)(refused.message, code=refused.code) from None
+        return _ask("PUT", address, key_file, content)
 
 
 @contextlib.contextmanager
@@ -172,7 +164,8 @@ def _ask(method: str, url: str, key_file: Path | None, data: BinaryIO | None = N
 
     Raises:
         BackendUnreachable: nobody answers there.
-        InvalidRequest, NotFound, BackendStatus: what the agent says is wrong, in its words.
+        TrustError, InvalidRequest, NotFound, BackendStatus: what the agent says is wrong, in its words; it ends the
+            command as what is refused here does.
     """
     status, raw = asyncio.run(_sent(method, url, key_header(key_file), data))
     answer: Any = None
@@ -184,8 +177,10 @@ def _ask(method: str, url: str, key_file: Path | None, data: BinaryIO | None = N
     if not isinstance(error, dict):
         raise BackendStatus(f"The agent at {url} answered with status {status}.", backend_status=status)
     message, code = str(error.get("message")), str(error.get("code"))
-    if status in (400, 404):
-        raise (NotFound if status == 404 else InvalidRequest)(message, code=code)
+    if status == 400:
+        raise (refused_as(code) or InvalidRequest)(message, code=code)
+    if status == 404:
+        raise NotFound(message, code=code)
     raise BackendStatus(message, backend_status=status, code=code)
 
 

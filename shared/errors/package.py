@@ -119,6 +119,19 @@ class AdapterRejected(TrustError):
     exit_code = 25
 
 
+_REJECTIONS = ("base_mismatch", "not_an_adapter", "not_finite", "rank_too_high", "tensor_mismatch", "unsupported")
+"""Codes of what is whole, and no adapter for its base."""
+
+
+def refused_as(code: str) -> type[TrustError] | None:
+    """The class of what another process refused with this code, so that its refusal ends a command as one of this
+    process does; None: it is no refusal of a package."""
+    if code in _REJECTIONS:
+        return AdapterRejected
+    kinds: list[type[TrustError]] = [TrustError, *TrustError.__subclasses__()]
+    return next((kind for kind in kinds if kind.default_code == code), None)
+
+
 class PackageInUse(IsthmusError):
     """A running program uses the package; it was not removed."""
 

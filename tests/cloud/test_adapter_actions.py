@@ -12,12 +12,17 @@ from aiohttp.test_utils import TestServer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from cloud import status
 from cloud.cli import app
 from shared.errors import (
     AdapterRejected,
     BackendError,
     BackendUnreachable,
+    Forbidden,
+    InvalidRequest,
     IsthmusError,
+    NotFound,
+    NotReady,
     SettingsError,
     Unauthenticated,
 )
@@ -68,7 +73,7 @@ async def test_a_refusal_is_told_in_the_words_of_the_tier(tier: Tier) -> None:
     """LR-05: both numbers."""
     tier.error = AdapterRejected("The adapter has rank 64; at most rank 16 is allowed (adapters.rank_limit).")
     done = await command("load", "m:tone", "--url", tier.url)
-    assert isinstance(done.exception, BackendError)
+    assert isinstance(done.exception, AdapterRejected)
     assert done.exception.message == tier.error.message
     assert tier.asked[0][1] is None
 
@@ -76,8 +81,40 @@ async def test_a_refusal_is_told_in_the_words_of_the_tier(tier: Tier) -> None:
 async def test_without_a_key_where_one_is_asked_for_it_says_which_option(tier: Tier) -> None:
     tier.error = Unauthenticated("A key is required.")
     done = await command("unload", "m:tone", "--url", tier.url)
-    assert isinstance(done.exception, BackendError)
+    assert isinstance(done.exception, Unauthenticated)
     assert "--key-file" in done.exception.message
+
+
+@pytest.mark.parametrize(
+    ("told", "exit_code"),
+    [
+        (InvalidRequest("A file changed.", code="digest_mismatch"), 13),
+        (InvalidRequest("Nobody vouches for it.", code="unsigned"), 19),
+        (InvalidRequest("Nobody vouches for it.", code="untrusted"), 10),
+        (InvalidRequest("It has rank 64.", code="rank_too_high"), 25),
+        (InvalidRequest("It is for another model.", code="base_mismatch"), 25),
+        (InvalidRequest("A field is wrong."), 2),
+        (NotFound("There is none.", code="adapter_not_found"), 1),
+        (Forbidden("This key may not."), 1),
+        (NotReady("No replica runs."), 1),
+        (BackendError("The model failed.", code="digest_mismatch"), 1),
+    ],
+    ids=lambda value: value.code if isinstance(value, IsthmusError) else None,
+)
+async def test_a_refusal_ends_the_command_as_one_of_this_process_does(
+    tier: Tier, told: IsthmusError, exit_code: int
+) -> None:
+    """As the tier puts it: what is wrong with an adapter is 400 there, whatever its class (`cloud.rayllm`)."""
+    tier.error = told
+    done = await command("load", "m:tone", "--url", tier.url)
+    assert isinstance(done.exception, IsthmusError)
+    assert (done.exception.exit_code, done.exception.message) == (exit_code, told.message)
+    assert done.exception.code == told.code
+
+
+async def test_what_is_no_answer_of_a_tier_is_a_failure(tier: Tier) -> None:
+    assert str(status._refusal(502, None)) == "It answered 502."
+    assert status._refusal(404, {"detail": "Not Found"}).exit_code == 1
 
 
 @pytest.mark.parametrize("name", ["tone", ":tone", "m:", ":", ""])

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from edge import adapter_console
 from edge.packages.package import Package
 from shared import cli
+from shared.errors import InvalidRequest
+from shared.openai.envelope import envelope_bytes
 from tests.edge.adapter_files import write_adapter
 from tests.edge.service.fakes import FACTS, MODEL, FakeEngine, engine_server
 from tests.edge.service.harness import Running, running_agent
@@ -153,6 +156,21 @@ def test_what_an_agent_refuses_ends_as_what_is_refused_here(isthmus: Isthmus, ag
         got, out, err = isthmus("register", str(tmp_path / f"{name}.gguf"), "--url", agent, *options)
         assert (got, out, err.count("\n")) == (code, "", 1)
         assert "zzz" not in err
+
+
+@pytest.mark.parametrize(
+    ("told", "code"), [("digest_mismatch", 13), ("base_mismatch", 25), ("untrusted", 10), ("invalid_request", 2)]
+)
+@pytest.mark.parametrize("action", ["load", "pin"])
+def test_so_does_what_it_refuses_to_load(
+    isthmus: Isthmus, monkeypatch: pytest.MonkeyPatch, action: str, told: str, code: int
+) -> None:
+    async def sent(*_: object) -> tuple[int, bytes]:
+        return 400, envelope_bytes(InvalidRequest("It is not what it was.", code=told))
+
+    monkeypatch.setattr(adapter_console, "_sent", sent)
+    got, _, err = isthmus(action, "tone", "--url", "http://agent")
+    assert (got, err) == (code, "error: It is not what it was.\n")
 
 
 def test_the_running_agent_loads_and_lets_go(isthmus: Isthmus, agent: str, tmp_path: Path) -> None:

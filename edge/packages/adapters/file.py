@@ -19,8 +19,6 @@ from shared.errors import AdapterRejected
 
 BASE_DIGEST_KEY = "isthmus.base.digest"
 """Where a trainer may state the digest of the base model, as `sha256:` + 64 hex digits."""
-REJECTIONS = ("base_mismatch", "not_an_adapter", "not_finite", "rank_too_high", "tensor_mismatch", "unsupported")
-"""Codes of what is whole, and no adapter for its base."""
 _SIDES = (".lora_a", ".lora_b")
 _EMBEDDING = "token_embd.weight"
 _CHUNK_BLOCKS = 1 << 19
