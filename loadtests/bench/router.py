@@ -4,8 +4,8 @@
 
 Everything of the router is on: scanner, decision, audit log, metrics. Router and proxy have one core each to
 themselves while they are measured, clients and backend another one, where there are two. Each ratio compares router
-and proxy of the same round, and the median over the rounds is what is printed: the figures beside it depend on the
-machine, the ratio hardly does.
+and proxy of the same round; what is printed is the median over the rounds, and the lowest and the highest of them. The
+figures beside it depend on the machine, the ratio hardly does.
 """
 
 from __future__ import annotations
@@ -168,16 +168,24 @@ def table(samples: Samples) -> dict[str, dict[str, dict[str, float]]]:
 
 def ratios(samples: Samples) -> dict[str, float]:
     """What the goals are about: the router against the proxy, round by round."""
-    found: dict[str, float] = {}
+    return {name: round(median(values), 3) for name, values in _by_round(samples).items()}
+
+
+def spread(samples: Samples) -> dict[str, tuple[float, float]]:
+    """The same of the lowest round and of the highest: how far `ratios` can be trusted."""
+    return {name: (round(min(values), 3), round(max(values), 3)) for name, values in _by_round(samples).items()}
+
+
+def _by_round(samples: Samples) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
     for mode, name in zip(_MODES, ("requests", "streams"), strict=True):
         for clients in _CLIENTS:
             pairs = list(zip(samples[mode, clients, "router"], samples[mode, clients, "proxy"], strict=True))
-            at = f"_{clients}" if clients > 1 else "_1"
-            found[f"{name}_ratio{at}"] = round(median(r.per_s / p.per_s for r, p in pairs), 3)
-            found[f"{name}_cpu_ratio{at}"] = round(median(p.cpu_us / r.cpu_us for r, p in pairs), 3)
+            found[f"{name}_ratio_{clients}"] = [r.per_s / p.per_s for r, p in pairs]
+            found[f"{name}_cpu_ratio_{clients}"] = [p.cpu_us / r.cpu_us for r, p in pairs]
     pairs = list(zip(samples["whole", 1, "router"], samples["whole", 1, "proxy"], strict=True))
-    found["p50_added_ms"] = round(median(r.p50_ms - p.p50_ms for r, p in pairs), 3)
-    found["p99_added_ms"] = round(median(r.p99_ms - p.p99_ms for r, p in pairs), 3)
+    found["p50_added_ms"] = [r.p50_ms - p.p50_ms for r, p in pairs]
+    found["p99_added_ms"] = [r.p99_ms - p.p99_ms for r, p in pairs]
     return found
 
 
@@ -191,7 +199,12 @@ def main(seconds: float = 2.0, rounds: int = 5, slow_streams: int = 2000) -> Non
     """Print medians, ratios to the bare proxy, and the goals they are held against, as JSON."""
     _raise_open_files()
     samples = speed(seconds=seconds, rounds=rounds)
-    result: dict[str, object] = {"medians": table(samples), "router_to_proxy": ratios(samples), "goals": GOALS}
+    result: dict[str, object] = {
+        "medians": table(samples),
+        "router_to_proxy": ratios(samples),
+        "lowest_and_highest_round": spread(samples),
+        "goals": GOALS,
+    }
     if slow_streams > 0:
         result["slow_streams"] = {"streams": slow_streams, **slow(streams=slow_streams)}
     print(orjson.dumps(result, option=orjson.OPT_INDENT_2).decode())

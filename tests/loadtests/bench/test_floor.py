@@ -108,3 +108,6 @@ def test_ratios_are_of_the_same_round() -> None:
     found = router_bench.ratios(samples)
     assert found["requests_ratio_1"] == found["streams_ratio_32"] == found["requests_cpu_ratio_32"] == 0.5
     assert found["p50_added_ms"] == 10.0
+    ranges = router_bench.spread(samples)
+    assert ranges["requests_ratio_32"] == (0.5, 0.5) and ranges["p50_added_ms"] == (2.5, 20.0)
+    assert ranges.keys() == found.keys()
