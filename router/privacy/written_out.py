@@ -5,6 +5,7 @@ Whatever reads `PESEL: 44051401359` then reads tables and lists too.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -28,6 +29,8 @@ _CREDENTIAL = (
 _SSN = r"ssns?\b|social[ _-]?sec"
 NAMING = "|".join((ANY_IDENTITY, CARD_NAMED, *ID_NAMED, *NAMES, _PHONE, _CREDENTIAL, _SSN))
 """Words that say what values are (a pattern for `nearby.words`)."""
+
+_BLANK = re.compile(r"\s")
 
 
 class Named(NamedTuple):
@@ -78,7 +81,15 @@ class _Back:
         end = last.stands + min(span[1], last.end) - last.start
         if end <= start:  # the name alone: it stands for what it names
             end = last.stands + last.end - last.start
+        if first is last:
+            start, end = self._whole_word(first, start, end)
         return self._parent.to_sent((start, end))
+
+    def _whole_word(self, value: _Value, start: int, end: int) -> Span:
+        """A value without blanks is found as a whole: it was parted from others by what is around it, so that a comma
+        or quote inside it ends nothing."""
+        begin, stop = value.stands, value.stands + value.end - value.start
+        return (start, end) if _BLANK.search(self._parent.text, begin, stop) else (begin, stop)
 
     def _at(self, offset: int) -> _Value:
         return self._written[bisect_right(self._written, offset, key=lambda value: value.begin) - 1]

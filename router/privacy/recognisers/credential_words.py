@@ -148,9 +148,9 @@ _OTHER_STEMS = (
 )
 _MAX_BEFORE_CHARS = 24
 _SUFFIX = re.compile(
-    r"(?i)(?![_-]?(?:name|ids?|type|kind|count|len|length|limit|ttl|exp|expiry|expires|url|uri|path|file|policy|hint"
+    r"(?i)(?![_-]?(?:name|ids?|type|kind|count|len|length|limit|ttl|exp|expiry|expires|url|uri|path|file|polic(?:y|ie)|hint"
     r"|label|version|size|index|reset|strength|prefix|suffix|arn|min|max|age|days|rules?|field|input|column|format"
-    r"|usage|rotation|required|enabled|izer)(?![a-z]))"
+    r"|usage|rotation|required|enabled|izer)s?(?![a-z]))"
     r"(?:[_-][A-Za-z0-9_-]{1,24}|[0-9]{1,3}|s(?![A-Za-z]))?"
 )
 """What may follow a name that still names a value. `token_type` and `password_url` do not."""

@@ -96,8 +96,31 @@ def test_pi_07_a_list_of_a_body_is_named_by_its_key(
         "Phone numbers:\n- home\n- mobile\n- work",
         "codes: 404, 500, 503 and 504",
         "Error codes: 40401, 50012 or 50333",
+        'secret_names = ["db-pass-1", "db-pass-2"]',
+        'secret_arns = ["arn:aws:secretsmanager:eu-west-1:123456789012:secret:db-AbCdEf"]',
+        "token_policies:\n- Default-2024\n- Admin-v2x9",
         "My PINs:\n1. are\n2. safe",
     ],
 )
 def test_lists_that_hold_nothing_are_left_alone(scanner: Scanner, text: str) -> None:
     assert _found(scanner, text) == []
+
+
+_ODD = ("hunter2,x9", 'Blue7Sea"Horse42', "hunter2;Lives|x", "a1b2c3D4'x9")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"columns": ["a", "password"], "rows": [["x, z", odd] for odd in _ODD]}),
+        json.dumps({"passwords": [f"{odd}" for odd in _ODD if "'" not in odd and '"' not in odd]}),
+        "a,password\n" + "\n".join(f'"x, z","{odd}"' for odd in _ODD if '"' not in odd),
+        "passwords:\n" + "\n".join(f"- {odd}" for odd in _ODD),
+    ],
+)
+def test_pv_03_signs_inside_a_value_leave_no_piece_of_it_outside(scanner: Scanner, text: str) -> None:
+    """What is masked is what was found: a password that was cut at a comma travelled in part."""
+    found = [text[start:end] for _, start, end in _found_at(scanner, text)]
+    for odd in _ODD:
+        written = json.dumps(odd)[1:-1] if text[0] == "{" else odd
+        assert written not in text or any(written in value for value in found), odd
