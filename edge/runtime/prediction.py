@@ -1,7 +1,8 @@
 """Holds predicted speed against the truth: calibrates on two short contexts, predicts others, and measures them.
 
-Calibration runs before and after the measurements of each number of threads, and its best times count: what slows the
-machine for a while then slows both sides of the comparison.
+Both are measured in rounds that take turns, and the middle of each time over the rounds counts: what slows the machine
+for a while then slows both sides of the comparison, and a lucky moment of a short context is not held against the long
+minutes of another.
 """
 
 from __future__ import annotations
@@ -13,15 +14,24 @@ from pathlib import Path
 from edge.devices.unit import UnitProfile
 from edge.packages.package import Package
 from edge.runtime.forecast import model_of
-from edge.runtime.speed import BATCH_TOKENS, UBATCH_TOKENS, Speed, SpeedBench, most_context_tokens, speed_bench
+from edge.runtime.speed import (
+    BATCH_TOKENS,
+    UBATCH_TOKENS,
+    Speed,
+    SpeedBench,
+    middle_of,
+    most_context_tokens,
+    speed_bench,
+)
 from edge.scheduling.calibration import LONG_TOKENS, SHORT_TOKENS, Samples, fit, workload_s
 from edge.scheduling.graph import Model
 from edge.scheduling.workload import decode, prefill
 
 CONTEXTS_TOKENS = (128, 1024, 4096)
 TOLERANCE_RATIO = 0.25
-_REPETITIONS_TOKENS = 2500
-"""A context is measured as often as fits these prompt tokens, at least twice and at most five times."""
+_ROUNDS = 3
+_REPETITIONS_TOKENS = 500
+"""In a round, a context is measured as often as fits these prompt tokens, at least once and at most three times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +81,20 @@ async def compare(
     within, long = [context for context in contexts if context <= most], min(LONG_TOKENS, most)
     for threads, unit in units:
         async with speed_bench(package, run_dir, threads=threads, context_tokens=max([long, *within])) as bench:
-            before = await _calibration(bench, long)
-            truth = [await bench.speed(context, _repetitions(context)) for context in within]
-            after = await _calibration(bench, long)
-        samples = _samples(*(new.better(old) for old, new in zip(before, after, strict=True)))
+            measured = await _measured(bench, sorted({SHORT_TOKENS, long, *within}))
+        samples, truth = _samples(measured[SHORT_TOKENS], measured[long]), [measured[context] for context in within]
         share = fit(model, unit, samples, batch_tokens=BATCH_TOKENS, ubatch_tokens=UBATCH_TOKENS)
         calibrated = unit.model_copy(update={"efficiency": share})
         yield Compared(calibrated, threads, tuple(row for speed in truth for row in _rows(model, calibrated, speed)))
 
 
-async def _calibration(bench: SpeedBench, long_tokens: int) -> tuple[Speed, Speed]:
-    return (
-        await bench.speed(SHORT_TOKENS, _repetitions(SHORT_TOKENS)),
-        await bench.speed(long_tokens, _repetitions(long_tokens)),
-    )
+async def _measured(bench: SpeedBench, contexts: Sequence[int]) -> dict[int, Speed]:
+    """The middle of each context over rounds, every other one of which goes from the longest to the shortest."""
+    found: dict[int, list[Speed]] = {context: [] for context in contexts}
+    for number in range(_ROUNDS):
+        for context in contexts if number % 2 == 0 else reversed(contexts):
+            found[context].append(await bench.speed(context, _repetitions(context)))
+    return {context: middle_of(speeds) for context, speeds in found.items()}
 
 
 def _samples(short: Speed, long: Speed) -> Samples:
@@ -99,7 +109,7 @@ def _samples(short: Speed, long: Speed) -> Samples:
 
 
 def _repetitions(context_tokens: int) -> int:
-    return max(2, min(5, _REPETITIONS_TOKENS // context_tokens))
+    return max(1, min(3, _REPETITIONS_TOKENS // context_tokens))
 
 
 def _rows(model: Model, unit: UnitProfile, speed: Speed) -> tuple[Row, Row]:

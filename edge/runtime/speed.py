@@ -8,10 +8,11 @@ agree (its threads compute, or spin at a barrier); on a busy one the second leav
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import aiohttp
 import psutil
@@ -61,6 +62,18 @@ class Speed:
             min(self.prefill_wall_s, other.prefill_wall_s),
             min(self.decode_wall_s, other.decode_wall_s),
         )
+
+
+def middle_of(speeds: Sequence[Speed]) -> Speed:
+    """The median of each time of measurements at one context and one number of threads."""
+    return Speed(
+        speeds[0].threads,
+        speeds[0].context_tokens,
+        median(each.prefill_s for each in speeds),
+        median(each.decode_s for each in speeds),
+        median(each.prefill_wall_s for each in speeds),
+        median(each.decode_wall_s for each in speeds),
+    )
 
 
 def most_context_tokens(trained_context_tokens: int) -> int:
