@@ -5,7 +5,8 @@
 Bare means: an engine process of the same plan, asked over its own socket. Both see the same prompts in the same order,
 each of them new. What the agent adds is the median over the rounds of the difference (or ratio) within a round, with
 its 95 % confidence interval; the agent may add 3 ms to the first token and 3 % to each later one. A single first token
-varies by some ten milliseconds from round to round: with 30 rounds the interval is as wide as the limit.
+varies by some tens of milliseconds from round to round, more on a slow machine: further rounds of short answers follow
+until the interval of the first token is narrow enough to be held against its limit, or there were too many of them.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from shared.settings import load
 
 _PATH = "/v1/chat/completions"
 _READY_LIMIT_S = 120.0
+_SHORT_TOKENS = 12
+_MOST_ROUNDS = 600
 FIRST_TOKEN_LIMIT_MS = 3.0
 TOKEN_LIMIT_RATIO = 1.03
 
@@ -101,22 +104,48 @@ async def _until_ready(session: aiohttp.ClientSession, agent: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def measure(agent: str, *, rounds: int, tokens: int) -> dict[str, list[Sample]]:
-    """Samples by `bare` and `agent`, one of each a round; the first round warms up and does not count."""
+class _Pairs:
+    """Asks bare engine and agent the same, one after another, and each first as often as the other."""
+
+    def __init__(self, model: str, bare: tuple[aiohttp.ClientSession, str], agent: tuple[aiohttp.ClientSession, str]):
+        self._model = model
+        self._asked = (("bare", *bare), ("agent", *agent))
+        self._number = 0
+
+    async def next(self, tokens: int) -> dict[str, Sample]:
+        body = _body(self._model, self._number, tokens)
+        self._number += 1
+        order = self._asked if self._number % 2 else reversed(self._asked)
+        return {name: await _sample(session, url, body) for name, session, url in order}
+
+
+async def measure(agent: str, *, rounds: int, tokens: int) -> tuple[list[dict[str, Sample]], list[dict[str, Sample]]]:
+    """Pairs of samples by `bare` and `agent`: of answers of `tokens` tokens, and of short ones, which tell of the first
+    token alone. The first pair warms up and does not count."""
     logs.configure(level="error")
-    samples: dict[str, list[Sample]] = {"bare": [], "agent": []}
     settings = load(EdgeSettings, "edge", context_tokens=2048, thermal={"roots": []})
     with tempfile.TemporaryDirectory(prefix="isthmus-bench-") as folder:
         async with aiohttp.ClientSession() as http, _bare(settings, Path(folder)) as (direct, address, model):
             await _until_ready(http, agent)
-            for number in range(rounds + 1):
-                body = _body(model, number, tokens)
-                pair = [("bare", direct, address), ("agent", http, agent)]
-                for name, session, url in pair if number % 2 else reversed(pair):
-                    sample = await _sample(session, url, body)
-                    if number > 0:
-                        samples[name].append(sample)
-    return samples
+            pairs = _Pairs(model, (direct, address), (http, agent))
+            await pairs.next(tokens)
+            whole = [await pairs.next(tokens) for _ in range(rounds)]
+            short: list[dict[str, Sample]] = []
+            while len(short) < _MOST_ROUNDS and not is_narrow(added_ms([*whole, *short])):
+                short.append(await pairs.next(_SHORT_TOKENS))
+    return whole, short
+
+
+def added_ms(pairs: Sequence[dict[str, Sample]]) -> list[float]:
+    """What the agent added to the first token of each pair."""
+    return [pair["agent"].first_ms - pair["bare"].first_ms for pair in pairs]
+
+
+def is_narrow(values: Sequence[float]) -> bool:
+    """Whether the interval of the median is no wider than the limit that it is held against. Its width alone ends the
+    measurement, never where it lies."""
+    low, high = median_interval(values)
+    return high - low <= FIRST_TOKEN_LIMIT_MS
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
@@ -130,25 +159,26 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 def main(rounds: int = 90, tokens: int = 48) -> None:
     """Print medians, what the agent adds, and whether both are within their limits, as JSON."""
     with started("loadtests.bench.agent") as agent:
-        samples = uvloop.run(measure(agent, rounds=rounds, tokens=tokens))
-    first = {name: median(s.first_ms for s in found) for name, found in samples.items()}
-    token = {name: median(s.token_ms for s in found) for name, found in samples.items()}
-    pairs = list(zip(samples["agent"], samples["bare"], strict=True))
-    differences_ms = [ours.first_ms - bare.first_ms for ours, bare in pairs]
-    ratios = [ours.token_ms / bare.token_ms for ours, bare in pairs]
-    added_ms, ratio = median(differences_ms), median(ratios)
+        whole, short = uvloop.run(measure(agent, rounds=rounds, tokens=tokens))
+    every = [*whole, *short]
+    first = {name: median(pair[name].first_ms for pair in every) for name in ("bare", "agent")}
+    token = {name: median(pair[name].token_ms for pair in whole) for name in ("bare", "agent")}
+    differences_ms = added_ms(every)
+    ratios = [pair["agent"].token_ms / pair["bare"].token_ms for pair in whole]
+    added, ratio = median(differences_ms), median(ratios)
     result = {
+        "rounds": {"whole": len(whole), "short": len(short)},
         "first_token_ms": {name: round(value, 2) for name, value in first.items()},
         "token_ms": {name: round(value, 3) for name, value in token.items()},
         "agent_to_bare": {
-            "first_token_added_ms": round(added_ms, 2),
+            "first_token_added_ms": round(added, 2),
             "first_token_added_ms_95": [round(bound, 2) for bound in median_interval(differences_ms)],
             "first_token_ratio": round(first["agent"] / first["bare"], 3),
             "token_ratio": round(ratio, 3),
             "token_ratio_95": [round(bound, 3) for bound in median_interval(ratios)],
         },
         "within": {
-            "first_token": added_ms <= FIRST_TOKEN_LIMIT_MS,
+            "first_token": added <= FIRST_TOKEN_LIMIT_MS,
             "token": ratio <= TOKEN_LIMIT_RATIO,
         },
     }
