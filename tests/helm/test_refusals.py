@@ -177,6 +177,10 @@ MODEL = {"model_id": "m", "source": "a/m"}
     ("section", "said"),
     [
         ({"models": [MODEL, MODEL]}, "cloud.settings.models has two models called m"),
+        ({"models": [MODEL | {"model_id": None}]}, "cloud.settings.models has a model without a model_id"),
+        ({"models": [MODEL | {"source": None}]}, "model m has no source"),
+        ({"keys": [{"name": None, "sha256": "a" * 64}]}, "cloud.settings.keys has a key without a name"),
+        ({"keys": [{"name": "a", "sha256": None}]}, "key a of cloud.settings.keys has no sha256"),
         ({"models": [MODEL | {"autoscaling": {"min_replicas": 2}}]}, "model m has autoscaling.min_replicas over"),
         (
             {"models": [MODEL | {"autoscaling": {"max_ongoing_requests": 8}}]},

@@ -40,7 +40,7 @@ program (files/cloud-defaults.yaml), so that chart and `isthmus cloud render` ca
 {{- $facts := list -}}
 {{- range $settings.models -}}
   {{- $model := . -}}
-  {{- if hasPrefix "package:" $model.source -}}
+  {{- if hasPrefix "package:" ($model.source | default "") -}}
     {{- $_ := set $model "source" (printf "%s/%s" $checkpoints (trimPrefix "package:" $model.source)) -}}
   {{- end -}}
   {{- if and $model.adapters (not $model.adapters.folder) -}}

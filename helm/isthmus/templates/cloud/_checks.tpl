@@ -30,6 +30,8 @@
   {{- fail "cloud.settings.accelerator.type is allowed only with kind gpu" -}}
 {{- end -}}
 {{- range .settings.models -}}
+  {{- if not .model_id -}}{{- fail "cloud.settings.models has a model without a model_id" -}}{{- end -}}
+  {{- if not .source -}}{{- fail (printf "model %s has no source" .model_id) -}}{{- end -}}
   {{- if hasKey $known .model_id -}}{{- fail (printf "cloud.settings.models has two models called %s" .model_id) -}}{{- end -}}
   {{- $_ := set $known .model_id true -}}
   {{- if and (hasPrefix "package:" .source) (not (($root.Values.cloud).modelStore).existingClaim) -}}
@@ -52,6 +54,8 @@
 {{- $known := dict -}}
 {{- range .settings.keys | default list -}}
   {{- with . -}}
+    {{- if not .name -}}{{- fail "cloud.settings.keys has a key without a name" -}}{{- end -}}
+    {{- if not .sha256 -}}{{- fail (printf "key %s of cloud.settings.keys has no sha256" .name) -}}{{- end -}}
     {{- if hasKey $known .name -}}{{- fail (printf "cloud.settings.keys has two keys called %s" .name) -}}{{- end -}}
     {{- $_ := set $known .name true -}}
   {{- end -}}
