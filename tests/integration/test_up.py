@@ -225,20 +225,21 @@ def test_a_taken_port_is_one_line_and_nothing_was_started(home: Path, settings: 
 
 
 @pytest.mark.parametrize(
-    ("broken", "said", "ends_with"),
+    ("broken", "begins", "said", "ends_with"),
     [
-        ({"slots": 1000}, "Setting edge.slots", 2),
-        ({"slotz": 1}, "Did you mean slots?", 2),
-        ({"model": "no-such-model"}, "No model of that name is known", 1),
+        ({"slots": 1000}, "error: Setting edge.slots: ", "less than or equal to 64", 2),
+        ({"slotz": 1}, "error: Setting edge.slotz: ", "Did you mean slots?", 2),
+        ({"model": "no-such-model"}, "error: edge: ", "No model of that name is known", 1),
     ],
 )
 def test_a_tier_that_cannot_start_says_why_in_one_line(
-    home: Path, settings: dict[str, Any], broken: dict[str, Any], said: str, ends_with: int
+    home: Path, settings: dict[str, Any], broken: dict[str, Any], begins: str, said: str, ends_with: int
 ) -> None:
+    """A setting is read before any tier starts, and its name says which; what a tier finds out is named by the tier."""
     settings["edge"] |= broken
     code, text = _run_to_end(home, settings, "broken")
     assert code == ends_with
     (line,) = _error_lines(text)
-    assert line.startswith("error: edge: ")
+    assert line.startswith(begins)
     assert said in line
     assert _left(home) == []
