@@ -39,7 +39,8 @@ from shared.settings import load
 _PATH = "/v1/chat/completions"
 _READY_LIMIT_S = 120.0
 _SHORT_TOKENS = 12
-_MOST_ROUNDS = 600
+_MOST_SHORT_ROUNDS = 7
+"""For each round of whole answers."""
 FIRST_TOKEN_LIMIT_MS = 3.0
 TOKEN_LIMIT_RATIO = 1.03
 
@@ -131,7 +132,7 @@ async def measure(agent: str, *, rounds: int, tokens: int) -> tuple[list[dict[st
             await pairs.next(tokens)
             whole = [await pairs.next(tokens) for _ in range(rounds)]
             short: list[dict[str, Sample]] = []
-            while len(short) < _MOST_ROUNDS and not is_narrow(added_ms([*whole, *short])):
+            while len(short) < _MOST_SHORT_ROUNDS * rounds and not is_narrow(added_ms([*whole, *short])):
                 short.append(await pairs.next(_SHORT_TOKENS))
     return whole, short
 
