@@ -21,8 +21,8 @@ from router.privacy.recognisers.nearby import triggers_of
 from router.privacy.written_out import NAMING
 
 _NAMES = (
-    "lt|gt|apos|commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot|lowbar|plus"
-    "|equals"
+    "lt|gt|apos|commat|period|shy|zwj|zwnj|lrm|rlm|nbsp|ensp|emsp|thinsp|hyphen|dash|ndash|mdash|colon|sol|num|amp|quot"
+    "|lowbar|plus|equals"
 )
 _ESCAPED = re.compile(
     r"(?P<percent>(?:%[0-9A-Fa-f]{2})+)"
@@ -64,8 +64,8 @@ _FILES = (
 _LEAST_FILE = 64
 """A shorter word may be the mark of a sort of file, and holds nothing."""
 MEDIA_TRIGGER = rb";base64,[A-Za-z0-9+/_\-]{64}"
-NAMING_TRIGGERS = (*triggers_of(NAMING), rb"\?")
-"""Words that say what values are; one of another script is seen as a sign."""
+NAMING_TRIGGERS = tuple(triggers_of(NAMING))
+"""Words that say what values are. None stands for those of other scripts, which any text that is not ASCII may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Encoding:
     triggers: tuple[bytes, ...]
     decode: Callable[[View], Iterator[View | None]]
     of_named: bool = False
-    """It finds something only where the text has a word that says what values are (`NAMING_TRIGGERS`)."""
+    """It finds something only where the text may have a word that says what values are (`NAMING_TRIGGERS`)."""
     is_layout: bool = False
     """It hides nothing: a page with a table of lists is as deep as plain text."""
 

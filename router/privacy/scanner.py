@@ -117,7 +117,9 @@ class Scanner:
                 self._recognise(run, text, view, self._recognisers[number])
             elif number == self._media:
                 run.unread = run.unread or encodings.holds_media(view.text)
-            elif number < self._media and (self._naming in numbers or number not in self._of_named):
+            elif number < self._media and (
+                number not in self._of_named or self._naming in numbers or not view.text.isascii()
+            ):
                 is_layout = encodings.ALL[number - len(self._recognisers)].is_layout
                 is_free = is_layout and number > layout
                 for inner in self._decoded(run, view, number):
