@@ -115,7 +115,7 @@ _REPLICA = ("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")
 async def test_a_redis_that_refuses_writes_is_read_as_ever(refuse: tuple[str, ...], take: tuple[str, ...]) -> None:
     """RD-03 kind: it answers, so no breaker keeps readers from it, and what they know is not read anew."""
     with RedisServer() as server:
-        link = RedisLink(RedisAddress(url=server.url), SystemClock(), limit_s=5)
+        link = RedisLink(RedisAddress(url=server.url), SystemClock())
         store = RedisStateStore(link, SystemClock(), ttl_s=60)
         assert await store.publish(beat("a"))
         [known] = await store.reports()
